@@ -1,0 +1,54 @@
+"""What every command is given: the settings, and the things that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dalsegno.log.kafka import KafkaConfig
+from dalsegno.settings import Settings
+
+
+@dataclass
+class Context:
+    """Settings of this process and how its output is wanted."""
+
+    settings: Settings
+    flags: dict[str, Any] = field(default_factory=dict)
+    output: str = "text"
+    color: str = "auto"
+
+    @property
+    def prefix(self) -> str:
+        return self.settings.prefix
+
+    @property
+    def data(self) -> Path:
+        return self.settings.data
+
+    @property
+    def store(self) -> Path:
+        """Folder of snapshots and blobs."""
+        return self.settings.store_folder
+
+    @property
+    def embedded(self) -> bool:
+        """True where no Kafka is configured, so that the embedded broker of the data folder is used."""
+        return not self.settings.kafka.bootstrap_servers
+
+    @cached_property
+    def kafka(self) -> KafkaConfig:
+        """The Kafka to talk to; starts the embedded broker if no other is configured."""
+        servers = self.settings.kafka.bootstrap_servers
+        if self.embedded:
+            from dalsegno.log.embedded import start
+
+            servers = start(self.data, java=self.settings.java)
+        return KafkaConfig(bootstrap_servers=servers, options=dict(self.settings.kafka.options))
+
+
+pass_context = click.make_pass_decorator(Context)

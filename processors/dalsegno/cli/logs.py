@@ -1,0 +1,44 @@
+"""Log lines on stderr: plain for people or one JSON object a line. The code logs through the standard library."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+# Attributes of a LogRecord that are not ours; what a call passed as `extra` is everything else.
+_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+
+
+def _extras(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    record = event.get("_record")
+    if isinstance(record, logging.LogRecord):
+        event.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
+    return event
+
+
+def configure_logging(level: str, form: str) -> None:
+    """Route every logger of this process to stderr at the given least level; ``form`` is text or json."""
+    shared: list[structlog.types.Processor] = [
+        _extras,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+    ]
+    renderer: structlog.types.Processor
+    if form == "json":
+        renderer = structlog.processors.JSONRenderer()
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), timestamp_key="ts")
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.format_exc_info, renderer],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(getattr(logging, level.upper()))
+    # Faust and its base library narrate their own start at INFO; what an operator needs of it we log ourselves.
+    for chatty in ("faust", "mode", "aiokafka", "asyncio"):
+        logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))

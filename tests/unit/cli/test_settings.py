@@ -1,0 +1,75 @@
+"""Order of the sources of settings, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dalsegno.errors import Usage
+from dalsegno.settings import load_settings, source_of
+
+TOML = """
+prefix = "fromfile"
+[kafka]
+bootstrap_servers = "file:9092"
+[kafka.options]
+"ssl.ca.location" = "ca.pem"
+[profile.prod]
+prefix = "fromprofile"
+"""
+
+
+@pytest.fixture()
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("DALSEGNO_PREFIX", "DALSEGNO_DATA", "DALSEGNO_KAFKA__BOOTSTRAP_SERVERS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_flag_beats_environment_beats_profile_beats_default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings({}).prefix == "dalsegno"
+    (folder / "dalsegno.toml").write_text(TOML)
+    assert load_settings({}).prefix == "fromfile"
+    profiled = load_settings({}, profile="prod")
+    assert (profiled.prefix, source_of("prefix", profiled, {})) == ("fromprofile", "profile")
+    monkeypatch.setenv("DALSEGNO_PREFIX", "fromenv")
+    assert load_settings({}, profile="prod").prefix == "fromenv"
+    assert load_settings({"prefix": "fromflag"}, profile="prod").prefix == "fromflag"
+
+
+def test_nested_values_of_two_sources_are_merged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "dalsegno.toml").write_text(TOML)
+    monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "env:1")
+    settings = load_settings({})
+    assert settings.kafka.bootstrap_servers == "env:1"
+    assert settings.kafka.options == {"ssl.ca.location": "ca.pem"}
+    assert "DALSEGNO_KAFKA__BOOTSTRAP_SERVERS" in source_of("kafka", settings, {})
+
+
+@pytest.mark.parametrize(
+    ("setup", "expected"),
+    [
+        ({"toml": "prefix = ["}, "not valid TOML"),
+        ({"toml": "preffix = 'x'"}, "preffix"),
+        ({"toml": "prefix = 'no spaces'"}, "prefix"),
+        ({"toml": "log_format = 'xml'"}, "log_format"),
+        ({"env": {"DALSEGNO_PREFFIX": "x"}}, "DALSEGNO_PREFFIX"),
+        ({"profile": "nosuch", "toml": TOML}, "nosuch"),
+        ({"config": "missing.toml"}, "missing.toml"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, setup: dict[str, object], expected: str
+) -> None:
+    if "toml" in setup:
+        (folder / "dalsegno.toml").write_text(str(setup["toml"]))
+    for name, value in dict(setup.get("env", {})).items():  # type: ignore[call-overload]
+        monkeypatch.setenv(name, value)
+    config = Path(str(setup["config"])) if "config" in setup else None
+    profile = str(setup["profile"]) if "profile" in setup else None
+    with pytest.raises(Usage) as caught:
+        load_settings({}, config=config, profile=profile)
+    assert expected in str(caught.value)
+    assert caught.value.exit_code == 2
