@@ -155,7 +155,8 @@ def _after_foreign_commit(
     log_start: int,
 ) -> Choice:
     """Rule 3, somebody reset the group without our metadata: a new generation from a snapshot at or below that
-    offset.""" because = f"the commit at {commit.offset} has no metadata of ours: somebody's reset"
+    offset."""
+    because = f"the commit at {commit.offset} has no metadata of ours: somebody's reset"
     newest = newest_usable(snapshots, at_or_below=commit.offset, log_start=log_start)
     if newest is not None:
         choice = _restore(newest, new_generation, format_base(newest.id), locals, because)
@@ -173,7 +174,8 @@ def newest_usable(
     prefer: str | None = None,
 ) -> ShardSnapshot | None:
     """The usable snapshot that stands furthest; among equals ``prefer``, then the greatest id (so every worker
-    agrees).""" fitting = (
+    agrees)."""
+    fitting = (
         entry
         for entry in snapshots
         if entry.usable
@@ -196,9 +198,7 @@ def _keep(shard: LocalShard, base: str, locals: Sequence[LocalShard], because: s
     )
 
 
-def _restore(
-    snapshot: ShardSnapshot, generation: str, base: str, locals: Sequence[LocalShard], because: str
-) -> Choice:
+def _restore(snapshot: ShardSnapshot, generation: str, base: str, locals: Sequence[LocalShard], because: str) -> Choice:
     hole_to = parse_base(base).hole_to
     return Choice(
         Action.RESTORE,
@@ -224,9 +224,7 @@ def _empty(generation: str, base: str, locals: Sequence[LocalShard], log_start: 
             f"P=0..{log_start}' to begin at the log's start and record the loss",
             log_start=log_start,
         )
-    return Choice(
-        Action.EMPTY, None, None, generation, base, 0, None, hole_to, _strangers(locals, generation), because
-    )
+    return Choice(Action.EMPTY, None, None, generation, base, 0, None, hole_to, _strangers(locals, generation), because)
 
 
 def _strangers(locals: Sequence[LocalShard], generation: str) -> tuple[str, ...]:
