@@ -1,0 +1,164 @@
+"""A slot: the data folder of one worker, locked while that worker runs.
+
+    <data>/<prefix>/slots/<n>/
+        lock                      held (flock) by the worker of this slot
+        id                        made once; the worker's static names in Kafka are built from it
+        status.json               what the worker last said about itself (replaced whole)
+        <topic id>/<partition>/   that partition's shards, see ``dalsegno.state.generations``
+
+Several workers may run on one machine: each takes the first free slot. A slot keeps its shards, so a worker that starts
+again finds its state, and Kafka finds the same static member and ends its pending transaction at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dalsegno.errors import NotPermitted, StoreDamaged, StoreLocked
+
+SLOTS = "slots"
+MAX_SLOTS = 256
+STATUS_FILE = "status.json"
+_LOCK_FILE = "lock"
+_ID_FILE = "id"
+_ID = re.compile(r"[0-9a-f]{32}\Z")
+
+
+class Slot:
+    """A slot that this process holds. ``id`` is 32 hex characters, the same for the life of the folder."""
+
+    def __init__(self, folder: Path, number: int, lock: int) -> None:
+        self.folder = folder
+        self.number = number
+        self._lock: int | None = lock
+        self.id = _read_or_make_id(folder)
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        """Replace ``status.json`` in one step: a reader sees the old one or the new one."""
+        write_atomically(self.folder / STATUS_FILE, json.dumps(status, sort_keys=True).encode())
+
+    def close(self) -> None:
+        """Give the slot free. The lock also ends with the process, however it ends."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def open_slot(data: Path, prefix: str, number: int | None = None) -> Slot:
+    """Take the slot ``number``, or the first free one, and create it where it is missing.
+
+    Raises StoreLocked when it (or every one of the ``MAX_SLOTS``) is taken, NotPermitted when the folder cannot be used.
+    """
+    wanted = range(MAX_SLOTS) if number is None else (number,)
+    for candidate in wanted:
+        folder = data / prefix / SLOTS / str(candidate)
+        lock = _try_lock(folder)
+        if lock is None:
+            continue
+        try:
+            return Slot(folder, candidate, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+    taken = "every slot" if number is None else f"slot {number}"
+    raise StoreLocked(
+        f"{taken} in {data / prefix / SLOTS} is held by a running worker",
+        wanted="a slot that no other process holds",
+        todo="stop that worker, or choose another data folder",
+        folder=str(data / prefix / SLOTS),
+    )
+
+
+def slot_folders(data: Path, prefix: str) -> list[Path]:
+    """All slots of this machine, held or not, by number."""
+    root = data / prefix / SLOTS
+    if not root.is_dir():
+        return []
+    return sorted((entry for entry in root.iterdir() if entry.name.isdigit()), key=lambda entry: int(entry.name))
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a running worker holds this slot."""
+    path = folder / _LOCK_FILE
+    if not path.exists():
+        return False
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        # A shared lock: two askers do not take each other for a worker.
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """What the worker of this slot last wrote; None if it never wrote. Raises StoreDamaged for a file that is no JSON."""
+    path = folder / STATUS_FILE
+    try:
+        status = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise StoreDamaged(f"{path} is not JSON: {error}", todo="delete it; a running worker writes it again") from error
+    if not isinstance(status, dict):
+        raise StoreDamaged(f"{path} holds no object", todo="delete it; a running worker writes it again")
+    return status
+
+
+def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write a file so that it is never seen half written. ``durable``: it also survives a crash of the machine."""
+    part = path.with_name(path.name + ".tmp")
+    with open(part, "wb") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(part, path)
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder (creations, renames) survive a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _try_lock(folder: Path) -> int | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError as error:
+        raise NotPermitted(
+            f"cannot write in {folder}: {error.strerror}", todo="give the worker's user the data folder", folder=str(folder)
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _read_or_make_id(folder: Path) -> str:
+    path = folder / _ID_FILE
+    try:
+        found = path.read_text("ascii").strip()
+    except FileNotFoundError:
+        found = uuid.uuid4().hex
+        write_atomically(path, found.encode(), durable=True)
+    if not _ID.match(found):
+        raise StoreDamaged(f"{path} holds no slot id", wanted="32 hex characters", todo="delete this file", folder=str(folder))
+    return found
