@@ -1,4 +1,4 @@
-"""The shards of one partition in one slot: several generations beside each other, and a pointer to the one that is read.
+"""The shards of one partition in one slot: generations beside each other, and a pointer to the one that is read.
 
     <slot>/<topic id>/<partition>/
         CURRENT                   the name of the folder that readers see (replaced whole)
@@ -34,7 +34,7 @@ class PartitionFolder:
         self.partition = partition
 
     def current(self) -> str | None:
-        """Name of the folder that readers see; None before the first one. Raises StoreDamaged for a pointer to nothing."""
+        """Name of the folder that readers see; None before the first one. Raises StoreDamaged if it is not there."""
         try:
             name = (self.path / POINTER).read_text("ascii").strip()
         except FileNotFoundError:

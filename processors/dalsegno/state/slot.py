@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import re
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from dalsegno.errors import NotPermitted, StoreDamaged, StoreLocked
 
 SLOTS = "slots"
 MAX_SLOTS = 256
+_ASKER_SECONDS = 1.0
 STATUS_FILE = "status.json"
 _LOCK_FILE = "lock"
 _ID_FILE = "id"
@@ -54,7 +56,7 @@ class Slot:
 def open_slot(data: Path, prefix: str, number: int | None = None) -> Slot:
     """Take the slot ``number``, or the first free one, and create it where it is missing.
 
-    Raises StoreLocked when it (or every one of the ``MAX_SLOTS``) is taken, NotPermitted when the folder cannot be used.
+    Raises StoreLocked when it (or every one of the ``MAX_SLOTS``) is taken, NotPermitted when the folder is not ours.
     """
     wanted = range(MAX_SLOTS) if number is None else (number,)
     for candidate in wanted:
@@ -92,23 +94,22 @@ def is_held(folder: Path) -> bool:
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         # A shared lock: two askers do not take each other for a worker.
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _locked(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
-    return False
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """What the worker of this slot last wrote; None if it never wrote. Raises StoreDamaged for a file that is no JSON."""
+    """What the worker of this slot last wrote; None if it never wrote. Raises StoreDamaged if that is no JSON."""
     path = folder / STATUS_FILE
     try:
         status = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise StoreDamaged(f"{path} is not JSON: {error}", todo="delete it; a running worker writes it again") from error
+        raise StoreDamaged(
+            f"{path} is not JSON: {error}", todo="delete it; a running worker writes it again"
+        ) from error
     if not isinstance(status, dict):
         raise StoreDamaged(f"{path} holds no object", todo="delete it; a running worker writes it again")
     return status
@@ -142,14 +143,26 @@ def _try_lock(folder: Path) -> int | None:
         handle = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except PermissionError as error:
         raise NotPermitted(
-            f"cannot write in {folder}: {error.strerror}", todo="give the worker's user the data folder", folder=str(folder)
+            f"cannot write in {folder}: {error.strerror}",
+            todo="give the worker's user the data folder",
+            folder=str(folder),
         ) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
+    deadline = time.monotonic() + _ASKER_SECONDS
+    while not _locked(handle, fcntl.LOCK_EX):
+        # Only ``is_held`` takes a shared lock, and for a moment: where one more fits in, no worker holds the slot.
+        if not _locked(handle, fcntl.LOCK_SH) or time.monotonic() > deadline:
+            os.close(handle)
+            return None
+        fcntl.flock(handle, fcntl.LOCK_UN)
     return handle
+
+
+def _locked(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _read_or_make_id(folder: Path) -> str:
@@ -160,5 +173,7 @@ def _read_or_make_id(folder: Path) -> str:
         found = uuid.uuid4().hex
         write_atomically(path, found.encode(), durable=True)
     if not _ID.match(found):
-        raise StoreDamaged(f"{path} holds no slot id", wanted="32 hex characters", todo="delete this file", folder=str(folder))
+        raise StoreDamaged(
+            f"{path} holds no slot id", wanted="32 hex characters", todo="delete this file", folder=str(folder)
+        )
     return found
