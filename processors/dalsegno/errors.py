@@ -146,6 +146,12 @@ class KafkaRefused(Failed):
     slug = "kafka-refused"
 
 
+class KafkaForbidden(Forbidden):
+    """Kafka did not accept the credentials, or they lack a right."""
+
+    slug = "kafka-forbidden"
+
+
 class WaitTimeout(Unavailable):
     """A wait reached its limit."""
 
@@ -172,6 +178,34 @@ class GroupNotEmpty(Conflict):
 
 class PlanStale(Conflict):
     slug = "plan-stale"
+
+
+class BrokerStartFailed(Failed):
+    """The embedded broker ended while it started; the message holds the last lines of its log."""
+
+    slug = "broker-start-failed"
+
+
+class PortTaken(Conflict):
+    slug = "port-taken"
+
+
+class JavaMissing(Failed):
+    """No Java of a version that runs the embedded broker."""
+
+    slug = "java-missing"
+
+
+class JarsUnavailable(Unavailable):
+    """The embedded broker's jars are not here yet and cannot be fetched."""
+
+    slug = "jars-unavailable"
+
+
+class JarDamaged(Failed):
+    """A fetched jar has another digest than the one that this release was built with."""
+
+    slug = "jar-damaged"
 
 
 # --- cursors, shards, snapshots ------------------------------------------------------------------------------------

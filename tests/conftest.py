@@ -1,0 +1,61 @@
+"""Shared fixtures. One embedded broker serves the whole session; every test has a topic prefix of its own."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from dalsegno.log.kafka import KafkaConfig
+
+# Compaction must be something that a test can wait for: the cleaner's back-off is 15 s by default.
+BROKER_OVERRIDES = {"log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "1000"}
+
+
+@dataclass(frozen=True)
+class KafkaForTest:
+    """A broker that runs, and a prefix that no other test uses."""
+
+    config: KafkaConfig
+    prefix: str
+
+    def topics(self, *, partitions: int = 4) -> None:
+        """Create this prefix's topics, those of the built-in projections included."""
+        from dalsegno.log.topics import apply
+
+        apply(self.config, self.prefix, partitions=partitions)
+
+
+@pytest.fixture(scope="session")
+def broker_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data folder of the session's embedded broker, which runs until the session ends."""
+    from dalsegno.log import embedded
+
+    data = tmp_path_factory.mktemp("broker")
+    embedded.start(data, java=os.environ.get("DALSEGNO_JAVA"), overrides=BROKER_OVERRIDES)
+    try:
+        yield data
+    finally:
+        embedded.stop(data)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker_data: Path) -> str:
+    from dalsegno.log import embedded
+
+    found = embedded.status(broker_data).bootstrap
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def kafka(bootstrap: str) -> KafkaForTest:
+    from dalsegno.log.kafka import KafkaConfig
+
+    return KafkaForTest(KafkaConfig(bootstrap), f"t{uuid.uuid4().hex[:12]}")
