@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Compaction must be something that a test can wait for: the cleaner's back-off is 15 s by default.
 BROKER_OVERRIDES = {"log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "1000"}
 
+BUILT_IN = (("sessions", 1), ("tools", 1), ("usage", 1))
+
 
 @dataclass(frozen=True)
 class KafkaForTest:
@@ -25,11 +27,11 @@ class KafkaForTest:
     config: KafkaConfig
     prefix: str
 
-    def topics(self, *, partitions: int = 4) -> None:
-        """Create this prefix's topics, those of the built-in projections included."""
+    def topics(self, *, partitions: int = 4, projections: Iterable[tuple[str, int]] = BUILT_IN) -> None:
+        """Create this prefix's topics. ``projections``: name and version of those that get a topic."""
         from dalsegno.log.topics import apply
 
-        apply(self.config, self.prefix, partitions=partitions)
+        apply(self.config, self.prefix, partitions=partitions, projections=projections)
 
 
 @pytest.fixture(scope="session")
