@@ -133,6 +133,12 @@ class SchemaUnknown(NotFound):
     slug = "schema-unknown"
 
 
+class RecordDamaged(Failed):
+    """A record of a topic of ours (other than the events) has no framing of ours, or does not decode exactly."""
+
+    slug = "record-damaged"
+
+
 # --- broker, topics, groups ----------------------------------------------------------------------------------------
 
 
