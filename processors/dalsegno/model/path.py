@@ -53,7 +53,7 @@ EMPTY_HEAD = Head(0, None, 0, 0)
 
 
 class Path(NamedTuple):
-    """``hashes[i]`` stands at seq ``i + 1``; ``superseded`` are records that another displaced, and what follows them."""
+    """``hashes[i]`` stands at seq ``i + 1``; ``superseded``: records that another displaced, and their followers."""
 
     hashes: tuple[bytes, ...]
     superseded: frozenset[bytes]
