@@ -1,0 +1,66 @@
+"""Small records of the service topics: written one by one and acknowledged, read back as a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from confluent_kafka import KafkaError, Message
+
+from dalsegno.errors import DalsegnoError, WaitTimeout
+from dalsegno.log.kafka import KafkaConfig, kafka_errors, producer, translate
+
+WRITE_TIMEOUT_SECONDS = 30.0
+
+
+def write_records(
+    cfg: KafkaConfig,
+    topic: str,
+    records: Iterable[tuple[str, bytes | None]],
+    *,
+    timeout_seconds: float = WRITE_TIMEOUT_SECONDS,
+) -> None:
+    """Write (key, value) pairs to partition 0 and wait until each is acknowledged; a value of None is a tombstone.
+
+    Raises WaitTimeout (the outcome is then unknown), TopicMissing, BrokerUnavailable, KafkaRefused.
+    """
+    client = producer(
+        cfg,
+        {
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 0,
+            "delivery.timeout.ms": int(timeout_seconds * 1000),
+            "socket.timeout.ms": min(int(timeout_seconds * 1000), 60_000),
+        },
+    )
+    failed: list[DalsegnoError] = []
+    waiting = 0
+
+    def report(error: KafkaError | None, _: Message) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if error is not None:
+            failed.append(translate(error, f"write to {topic}", topic=topic))
+
+    with kafka_errors(f"write to {topic}", topic=topic):
+        for key, value in records:
+            waiting += 1
+            client.produce(topic, key=key.encode(), value=value, partition=0, on_delivery=report)
+        client.flush(timeout_seconds)
+    if failed:
+        raise failed[0]
+    if waiting:
+        raise WaitTimeout(
+            f"{waiting} records to {topic} were not acknowledged within {timeout_seconds:g} s",
+            wanted="an acknowledgement of each",
+            todo="check the broker, then look whether they are there before trying again",
+            topic=topic,
+        )
+
+
+def until(deadline: float, step_seconds: float = 0.2) -> Iterator[float]:
+    """The seconds left, again and again until the deadline (monotonic), with a pause between."""
+    while (left := deadline - time.monotonic()) > 0:
+        yield left
+        time.sleep(min(step_seconds, left))
