@@ -2,7 +2,7 @@
 
 An event written with another version of a known type is given in the shape of the newest version that this build
 knows, matched by name. The stored bytes, and with them the hash, stay what they were. A symbol of an enum that this
-build lacks never becomes another one: the event is Unreadable or, where it says ``ignorable``, the symbol reads UNKNOWN.
+build lacks is never taken for another: the event is Unreadable, or UNKNOWN stands there if the event is ignorable.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def place(schemas: SchemaSet, key: bytes | None, value: bytes | None, partition:
     frame_id = value[2:FRAME_BYTES]
     writers = schemas.all_by_frame(frame_id)
     if not writers:
-        schemas.unknown.add(frame_id)
+        schemas.miss(frame_id)
         return Unreadable(parsed, UNKNOWN_SCHEMA)
     body = value[FRAME_BYTES:]
     for writer in writers:

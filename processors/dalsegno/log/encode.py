@@ -40,7 +40,7 @@ def check(writer: WriterSchema, record: Mapping[str, Any]) -> dict[str, Any]:
     """
     checker: Checker | None = writer.__dict__.get("_checker")
     if checker is None:
-        checker = _Compiler().compile(writer.schema)
+        checker = Compiler().compile(writer.schema)
         writer.__dict__["_checker"] = checker
     checked: dict[str, Any] = checker(record, "")
     if writer.is_event:
@@ -82,7 +82,7 @@ def _check_envelope(writer: WriterSchema, meta: Mapping[str, Any]) -> None:
         refuse("meta.ignorable", "false", f"true, as for every {info.name}")
 
 
-class _Compiler:
+class Compiler:
     """Turns a closed schema into one function, so that nothing of the schema is looked at again for each record."""
 
     def __init__(self) -> None:
@@ -145,9 +145,7 @@ class _Compiler:
 
         self._name(schema, checker)
         for field in schema["fields"]:
-            default = field.get("default", _NO_DEFAULT)
-            if isinstance(default, str) and _is_binary(field["type"]):
-                default = default.encode("latin-1")  # how Avro writes bytes in JSON
+            default = from_json(field["type"], field["default"]) if "default" in field else _NO_DEFAULT
             fields.append((field["name"], self.compile(field["type"]), default))
         return checker
 
@@ -180,6 +178,11 @@ class _Compiler:
             )
 
         return checker
+
+
+def from_json(schema: Any, default: Any) -> Any:
+    """A default as a value: Avro writes bytes in JSON as text of as many characters."""
+    return default.encode("latin-1") if isinstance(default, str) and _is_binary(schema) else default
 
 
 def _is_binary(schema: Any) -> bool:

@@ -23,11 +23,12 @@ from dalsegno.log.crc64 import crc64_avro
 Schema: TypeAlias = Any
 """An Avro schema as JSON gives it: str, list or dict."""
 
+UNKNOWN_MAX = 10_000
 EVENT_NAMESPACE = "dalsegno.event"
 _VERSIONED = re.compile(r"\A(?P<room>.+)\.v(?P<version>[1-9][0-9]{0,8})\.(?P<short>[^.]+)\Z")
 _PLACING = ["session_id", "seq", "epoch", "prev_hash"]
 _META_NEEDS = {*_PLACING, "ignorable"}
-_STRIPPED = {"logicalType", "precision", "scale", "doc", "aliases"}
+_STRIPPED = {"logicalType", "precision", "scale", "doc"}
 
 
 class WriterSchema:
@@ -123,6 +124,11 @@ class SchemaSet:
         self.unknown.discard(writer.frame_id)
         return writer
 
+    def miss(self, frame_id: bytes) -> None:
+        """Remember a frame id that nothing here explains; bounded, since anybody may invent them."""
+        if len(self.unknown) < UNKNOWN_MAX:
+            self.unknown.add(frame_id)
+
     def by_frame(self, frame_id: bytes) -> WriterSchema | None:
         found = self._frames.get(frame_id)
         return found[0] if found else None
@@ -185,7 +191,11 @@ def schema_folder() -> Path:
 @cache
 def shared_types() -> Mapping[str, dict[str, Any]]:
     """The shared named types by full name."""
-    types = [json.loads(path.read_text("utf-8")) for path in sorted((schema_folder() / "types").glob("*.avsc"))]
+    return shared_types_in(schema_folder())
+
+
+def shared_types_in(folder: Path) -> Mapping[str, dict[str, Any]]:
+    types = [json.loads(path.read_text("utf-8")) for path in sorted((folder / "types").glob("*.avsc"))]
     return {f"{schema['namespace']}.{schema['name']}": schema for schema in types}
 
 
@@ -246,14 +256,20 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 
 
 def stripped(schema: Schema, *, keep_enum_default: bool = True) -> Schema:
-    """The schema without logical types and docs. fastavro would apply a writer's logical types: one and the same body
-    would then give a datetime or an int, depending on who wrote it."""
+    """The schema without logical types and docs, and with ``long`` for ``int``.
+
+    fastavro would apply a writer's logical types: one and the same body would then give a datetime or an int, depending
+    on who wrote it. Avro writes int and long alike, so with one name for both a field that was widened from int to long
+    is read by builds from before the change too.
+    """
     if isinstance(schema, list):
         return [stripped(branch, keep_enum_default=keep_enum_default) for branch in schema]
     if not isinstance(schema, dict):
-        return schema
+        return "long" if schema == "int" else schema
     drop = _STRIPPED if keep_enum_default or schema["type"] != "enum" else _STRIPPED | {"default"}
     out = {key: value for key, value in schema.items() if key not in drop}
+    if out["type"] in ("int", "long"):
+        return "long"
     for key in ("items", "values"):
         if key in out:
             out[key] = stripped(out[key], keep_enum_default=keep_enum_default)
