@@ -35,7 +35,7 @@ def start(ctx: Context, port: int | None, ready_limit_seconds: float) -> None:
     if not ctx.embedded:
         raise Usage(
             f"a broker is configured ({ctx.settings.kafka.bootstrap_servers}), so none is started",
-            todo="unset DALSEGNO_KAFKA__BOOTSTRAP_SERVERS (or --bootstrap-servers, or the profile's) to use the embedded one",
+            todo="to use the embedded one, take the servers out of environment, flags and profile",
         )
     embedded.start(
         ctx.data,
