@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dalsegno.errors import LogHole, NotFound, Usage
+from dalsegno.errors import LogHole, NotFound, OtherHistory, Usage
 from dalsegno.model.choose import ShardSnapshot, newest_usable
 from dalsegno.model.cursor import format_base, format_metadata, parse_metadata
 from dalsegno.replay.target import Hole, Target, TargetKind
@@ -107,7 +107,7 @@ class ReplayPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def plan(replay_id: str, target: Target, world: World, holes: Sequence[Hole] = ()) -> ReplayPlan:
     """Work out the replay.
 
-    Raises Usage (a partition that does not exist, a target above the state's cursor, a hole that is none), NotFound (a
+    Raises OtherHistory (a snapshot ahead of the log's end), Usage (a partition that does not exist, a target above the state's cursor, a hole that is none), NotFound (a
     snapshot that does not exist or does not list every partition), LogHole (records that would be missing).
     """
     by_partition = _holes_by_partition(holes, world)
@@ -228,6 +228,16 @@ def _part(
     else:
         chosen = newest_usable(part.snapshots, at_or_below=limit, log_start=reach, prefer=wanted)
     start = 0 if chosen is None else chosen.next_offset
+    if chosen is not None and start > part.high:
+        raise OtherHistory(
+            f"partition {part.partition}: snapshot {chosen.id} stands at offset {start}, but the log ends at {part.high}",
+            wanted="the log that the snapshot was taken of",
+            todo="find out where the log's end went before anything is appended to it; see 'dalsegno snapshot show'",
+            difference="end",
+            partition=part.partition,
+            state=start,
+            log=part.high,
+        )
     hole = _check_hole(part, start, chosen, accepted)
     return PlanPart(
         partition=part.partition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dalsegno.errors import LogHole, NotFound, Usage
+from dalsegno.errors import LogHole, NotFound, OtherHistory, Usage
 from dalsegno.model.choose import ShardSnapshot
 from dalsegno.model.cursor import parse_metadata
 from dalsegno.replay.plan import PartitionWorld, ReplayPlan, World, changes, plan
@@ -158,6 +158,13 @@ def test_a_hole_where_there_is_none_is_refused() -> None:
 
 def test_earliest_takes_a_snapshot_that_stands_exactly_at_the_log_start() -> None:
     assert starts(made("earliest", late(300))) == {0: (300, "b0")}
+
+
+def test_a_snapshot_ahead_of_the_log_is_refused() -> None:
+    # case C26: the log was emptied or lost while a later snapshot remained
+    with pytest.raises(OtherHistory) as caught:
+        made("latest-snapshot", WORLD._replace(partitions={0: WORLD.partitions[0]._replace(high=299)}))
+    assert (caught.value.data["state"], caught.value.data["log"]) == (300, 299)
 
 
 def test_an_unchanged_world_leaves_a_plan_fresh() -> None:
