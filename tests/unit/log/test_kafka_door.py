@@ -1,0 +1,126 @@
+"""The door to Kafka: options, secrets, the floor of the client, and every error translated."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import dalsegno
+from dalsegno import errors
+from dalsegno.log import kafka as door
+from dalsegno.log import reader
+from dalsegno.log.kafka import KafkaConfig, kafka_errors, translate
+
+CODES = sorted({value for value in vars(KafkaError).values() if isinstance(value, int)})
+NOBODY = KafkaConfig("127.0.0.1:1", {"socket.connection.setup.timeout.ms": "1000"})
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_no_code_of_kafka_slips_past_the_door(code: int) -> None:
+    with pytest.raises(errors.DalsegnoError) as caught, kafka_errors("try it", topic="t"):
+        raise KafkaException(KafkaError(code))
+    assert caught.value.found.startswith("could not try it: ")
+    assert caught.value.data["topic"] == "t"
+    assert caught.value.data["code"] == KafkaError(code).name()
+    assert caught.value.todo
+
+
+def test_an_exception_without_a_code_and_a_full_queue_are_translated() -> None:
+    with pytest.raises(errors.KafkaRefused), kafka_errors("try it"):
+        raise KafkaException("no code at all")
+    with pytest.raises(errors.Unavailable), kafka_errors("try it"):
+        raise BufferError("Local: Queue full")
+    with pytest.raises(errors.WaitTimeout), kafka_errors("try it"):
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (KafkaError._ALL_BROKERS_DOWN, errors.BrokerUnavailable),
+        (KafkaError.NOT_ENOUGH_REPLICAS, errors.BrokerUnavailable),
+        (KafkaError._TIMED_OUT, errors.WaitTimeout),
+        (KafkaError._MSG_TIMED_OUT, errors.WaitTimeout),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, errors.TopicMissing),
+        (KafkaError.MSG_SIZE_TOO_LARGE, errors.EventTooLarge),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, errors.KafkaForbidden),
+        (KafkaError._AUTHENTICATION, errors.KafkaForbidden),
+        (KafkaError._AUTO_OFFSET_RESET, errors.LogHole),
+        (KafkaError.NON_EMPTY_GROUP, errors.GroupNotEmpty),
+        (KafkaError._FENCED, errors.Conflict),
+        (KafkaError.INVALID_RECORD, errors.KafkaRefused),
+    ],
+)
+def test_each_kind_of_error_has_its_class(code: int, wanted: type[errors.DalsegnoError]) -> None:
+    assert type(translate(KafkaError(code), "try it")) is wanted
+
+
+def test_a_module_that_speaks_to_kafka_uses_the_door() -> None:
+    """What never sees the client cannot let its exceptions through; what sees it translates them."""
+    source = Path(dalsegno.__file__).parent
+    for path in source.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        speaks = any((node.module or "").split(".")[0] == "confluent_kafka" for node in imports)
+        door_names = {a.name for node in imports if node.module == "dalsegno.log.kafka" for a in node.names}
+        if speaks and path != Path(door.__file__):
+            keeps_them = "except KafkaException" in path.read_text(encoding="utf-8")
+            assert keeps_them or door_names & {"kafka_errors", "translate"}, f"{path} speaks to Kafka past the door"
+
+
+def test_a_broker_that_is_not_there_is_an_error_of_ours_with_a_limit() -> None:
+    for call in (
+        lambda: reader.bounds(NOBODY, "t", [0], timeout=1.0),
+        lambda: reader.stable_offset(NOBODY, "t", 0, timeout=1.0),
+        lambda: reader.partitions_of(NOBODY, "t", timeout=1.0),
+        lambda: reader.read_compacted(NOBODY, "t", timeout=1.0),
+    ):
+        with pytest.raises(errors.Unavailable):
+            call()
+
+
+def test_a_wrong_option_is_the_callers_mistake() -> None:
+    wrong = KafkaConfig("127.0.0.1:1", {"no.such.option": "1"})
+    for make in (door.consumer, door.producer, door.admin):
+        with pytest.raises(errors.Usage, match=r"no\.such\.option"):
+            make(wrong, {"group.id": "g"} if make is door.consumer else {})
+
+
+def test_every_client_gets_the_options_and_what_it_needs_wins() -> None:
+    cfg = KafkaConfig("b:1", {"security.protocol": "SASL_SSL", "group.id": "theirs"})
+    conf = cfg.client({"group.id": "mine"}, client_id="c")
+    assert conf["security.protocol"] == "SASL_SSL"
+    assert conf["group.id"] == "mine"
+    assert conf["client.id"] == "c"
+    assert conf["bootstrap.servers"] == "b:1"
+
+
+def test_secrets_are_never_shown() -> None:
+    options = {
+        "sasl.username": "ann", "sasl.password": "hunter2", "ssl.key.password": "hunter2", "ssl.key.pem": "hunter2",
+        "sasl.oauthbearer.client.secret": "hunter2", "ssl.ca.location": "/ca.pem", "ssl.keystore.password": "hunter2",
+        "sasl.oauthbearer.config": "hunter2",
+    }  # fmt: skip
+    cfg = KafkaConfig("b:1", options)
+    assert "hunter2" not in repr(cfg)
+    assert "hunter2" not in str(cfg.masked())
+    assert cfg.masked()["sasl.username"] == "ann"
+    assert cfg.masked()["ssl.ca.location"] == "/ca.pem"
+
+
+@pytest.mark.parametrize(("version", "fits"), [("2.14.1", False), ("2.12.2", False), ("2.14.2", True), ("3.0.0", True)])
+def test_a_client_below_the_floor_is_refused(monkeypatch: pytest.MonkeyPatch, version: str, fits: bool) -> None:
+    monkeypatch.setattr(confluent_kafka, "version", lambda: version)
+    door.check_client.cache_clear()
+    try:
+        if fits:
+            door.check_client()
+        else:
+            with pytest.raises(errors.ClientTooOld, match=version):
+                KafkaConfig("b:1").client()
+    finally:
+        door.check_client.cache_clear()
