@@ -1,0 +1,108 @@
+"""Collects the events of one imported session and gives each the envelope that follows from the recording. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+from uuid import UUID, uuid5
+
+from dalsegno.importers.base import ImportedEvent, ImportedSession
+from dalsegno.importers.payload import BlobMaker
+from dalsegno.model.catalogue import CATALOGUE
+from dalsegno.model.events import NewEvent, Ref
+
+NAMESPACE = UUID("6ba0e6a5-52c5-5b4e-9d21-5d6a3f5f2f0e")
+"""Name space of the ids of imported events."""
+
+FIRST_EPOCH = 1
+"""An importer is a session's first and only writer."""
+
+
+class Actor(NamedTuple):
+    kind: str
+    id: str
+
+
+class Added(NamedTuple):
+    """An event that was added: what later events need to name it."""
+
+    event_id: str
+    seq: int
+
+    def ref(self) -> Ref:
+        return Ref(seq=self.seq, event_id=self.event_id)
+
+
+class Source(NamedTuple):
+    """The native record that an event comes from."""
+
+    ref: str
+    """Where it stands: a JSON pointer below the sample, or a name for what stands in the file's header."""
+    time: int | None
+    """Microseconds since 1970 UTC, None where the recording has no time."""
+    digest: bytes | None = None
+
+
+class SessionBuilder:
+    """The session's events so far. ``add`` numbers them and derives ids and times from the recording alone.
+
+    ``recorded_at`` is the native time, raised to that of the event before where the recorded clock went back or is
+    missing; ``occurred_at`` is the native time as it is.
+    """
+
+    def __init__(self, *, session_id: str, importer: str, native_id: str, started: int, blobs: BlobMaker) -> None:
+        self.session_id = session_id
+        self.blobs = blobs
+        self._importer = importer
+        self._native_id = native_id
+        self._recorded_at = started
+        self._events: list[ImportedEvent] = []
+        self._uses: Counter[str] = Counter()
+
+    def add(
+        self,
+        event: NewEvent,
+        source: Source,
+        actor: Actor,
+        *,
+        cause: Added | None = None,
+        stage_id: str | None = None,
+        synthesized: bool = False,
+    ) -> Added:
+        """Append one event. ``synthesized``: the recording does not hold it, it was concluded from the record."""
+        if source.time is not None:
+            self._recorded_at = max(self._recorded_at, source.time)
+        event_id = self._event_id(source.ref, event.TYPE)
+        origin: dict[str, Any] = {
+            "importer": self._importer,
+            "native_ref": source.ref,
+            "native_digest": source.digest,
+            "synthesized": synthesized,
+        }
+        meta: dict[str, Any] = {
+            "epoch": FIRST_EPOCH,
+            "ignorable": CATALOGUE[event.TYPE].ignorable,
+            "recorded_at": self._recorded_at,
+            "occurred_at": source.time,
+            "event_id": event_id,
+            "actor_kind": actor.kind,
+            "actor_id": actor.id,
+            "writer": f"dalsegno-import/{self._importer}",
+            "causation_id": None if cause is None else cause.event_id,
+            "turn_id": None,
+            "stage_id": stage_id,
+            "origin": origin,
+            "redactions": [],
+        }
+        self._events.append(ImportedEvent(event, meta, source.ref))
+        self.blobs.next_event()
+        return Added(event_id, len(self._events))
+
+    def session(self) -> ImportedSession:
+        return ImportedSession(self.session_id, tuple(self._events), dict(self.blobs.outside))
+
+    def _event_id(self, ref: str, type_name: str) -> str:
+        record = f"{ref}/{type_name}"
+        use = self._uses[record]
+        self._uses[record] += 1
+        return str(uuid5(NAMESPACE, f"{self._importer}\n{self._native_id}\n{record}\n{use}"))

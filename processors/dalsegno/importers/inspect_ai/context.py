@@ -1,0 +1,118 @@
+"""What the mapping of one sample works with, and the events that several native records can lead to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from dalsegno.importers.base import ImportReport
+from dalsegno.importers.builder import Actor, Added, SessionBuilder, Source
+from dalsegno.importers.inspect_ai.approvals import Approvals
+from dalsegno.importers.inspect_ai.calls import Calls
+from dalsegno.importers.inspect_ai.inferences import Inferences
+from dalsegno.importers.inspect_ai.messages import ROLES, Conversation, PartMaker
+from dalsegno.importers.inspect_ai.record import Resolver
+from dalsegno.importers.inspect_ai.scores import Scores
+from dalsegno.importers.inspect_ai.stages import HARNESS, Stages
+from dalsegno.importers.payload import clean_text
+from dalsegno.model.events import (
+    ContextItemRetrieved,
+    LimitReached,
+    MessageReceived,
+    NewEvent,
+    NoteRecorded,
+    TimerFired,
+)
+
+LIMITS = {
+    "token": "TOKENS",
+    "cost": "COST",
+    "message": "TURNS",
+    "turn": "TURNS",
+    "context": "CONTEXT",
+    "time": "WALL_TIME",
+    "working": "WORKING_TIME",
+}
+_TIMES = frozenset({"WALL_TIME", "WORKING_TIME"})
+TEXT_MAX_CHARACTERS = 8192
+"""Longest message of an error or a limit; a traceback has its own place."""
+
+
+class SampleContext:
+    """The parts of the mapping of one sample, put together."""
+
+    def __init__(self, builder: SessionBuilder, resolver: Resolver, report: ImportReport, scorer: str | None) -> None:
+        self.builder = builder
+        self.resolver = resolver
+        self.report = report
+        self.only_scorer = scorer
+        self.conversation = Conversation(resolver)
+        self.parts = PartMaker(builder.blobs, resolver)
+        self.stages = Stages(builder)
+        self.scores = Scores(builder, resolver)
+        self.calls = Calls(builder, resolver, self.conversation)
+        self.approvals = Approvals(self.calls)
+        self.inferences = Inferences(
+            builder, resolver, self.conversation, self.parts, self.calls, self.stages, self.scores
+        )
+        self.limited = False
+        self._counts: Counter[str] = Counter()
+
+    def number(self, kind: str) -> int:
+        """1, 2, 3 ... of what has no id of its own."""
+        self._counts[kind] += 1
+        return self._counts[kind]
+
+    def add(
+        self, event: NewEvent, source: Source, actor: Actor, stage_id: str | None, *, cause: Added | None = None
+    ) -> Added:
+        return self.builder.add(event, source, actor, cause=cause, stage_id=stage_id)
+
+    def messages(self, given: Iterable[Any], source: Source, stage_id: str | None) -> None:
+        """Record what a model was given and no event holds yet."""
+        messages = [message for message in given if isinstance(message, dict)]
+        for message in self.conversation.unseen(messages):
+            role = str(message.get("role"))
+            message_id = clean_text(str(message.get("id") or f"m{self.number('message')}"))
+            if role not in ROLES:
+                content = self.builder.blobs.of_json(self.resolver.value(message))
+                self.add(ContextItemRetrieved(item_id=message_id, content=content), source, HARNESS, stage_id)
+                continue
+            channel = message.get("source")
+            event = MessageReceived(
+                message_id=message_id,
+                role=ROLES[role],  # type: ignore[arg-type]
+                channel=clean_text(channel) if isinstance(channel, str) else None,
+                parts=self.parts.of_message(message),
+            )
+            self.add(event, source, Actor("USER", "user") if role == "user" else HARNESS, stage_id)
+
+    def note(self, kind: str, data: Any, source: Source, stage_id: str | None) -> None:
+        """Keep something whole that has no event of its own."""
+        blob = self.builder.blobs.of_json(self.resolver.value(data))
+        self.add(NoteRecorded(kind=f"inspect.{clean_text(kind)}", data=blob), source, HARNESS, stage_id)
+
+    def limit(self, kind: str, value: Any, message: str | None, source: Source, stage_id: str | None) -> None:
+        self.limited = True
+        limit = LIMITS[kind]
+        if limit in _TIMES:
+            timer = TimerFired(timer=f"sample {kind} limit")
+            self.builder.add(timer, source, HARNESS, stage_id=stage_id, synthesized=True)
+        event = LimitReached(
+            limit=limit,  # type: ignore[arg-type]
+            action="STOP",
+            limit_value=None if value is None else str(value),
+            observed=None if message is None else clean_text(message)[:TEXT_MAX_CHARACTERS],
+        )
+        self.add(event, source, HARNESS, stage_id)
+
+    def open_operations(self) -> list[str]:
+        """Ids of what began and did not end."""
+        stages = [span.stage_id for span in self.stages.open_stages() if span.stage_id]
+        return [
+            *self.calls.open_calls(),
+            *self.inferences.open_inferences(),
+            *self.scores.open_validations(),
+            *stages,
+        ]

@@ -1,0 +1,206 @@
+"""Model events as inferences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from dalsegno.importers.builder import Actor, Added, SessionBuilder, Source
+from dalsegno.importers.inspect_ai.calls import Calls, Offer
+from dalsegno.importers.inspect_ai.messages import Conversation, PartMaker
+from dalsegno.importers.inspect_ai.order import calls_of, output_messages
+from dalsegno.importers.inspect_ai.record import Native, Resolver
+from dalsegno.importers.inspect_ai.scores import Scores
+from dalsegno.importers.inspect_ai.stages import HARNESS, Span, Stages
+from dalsegno.importers.payload import clean_text, digest_json, digest_of, json_bytes
+from dalsegno.model.events import (
+    ContextItemRetrieved,
+    ErrorInfo,
+    InferenceCompleted,
+    InferenceFailed,
+    InferenceRequested,
+    RequestedCall,
+    Usage,
+)
+
+_CACHE = {"read": "READ", "write": "WRITE"}
+
+
+@dataclass
+class Running:
+    inference_id: str
+    requested: Added
+    stage_id: str | None
+    span: Span | None
+    agent: bool
+
+
+class Inferences:
+    """The model calls of one sample."""
+
+    def __init__(
+        self,
+        builder: SessionBuilder,
+        resolver: Resolver,
+        conversation: Conversation,
+        parts: PartMaker,
+        calls: Calls,
+        stages: Stages,
+        scores: Scores,
+    ) -> None:
+        self._builder = builder
+        self._resolver = resolver
+        self._conversation = conversation
+        self._parts = parts
+        self._calls = calls
+        self._stages = stages
+        self._scores = scores
+        self._counts: Counter[str] = Counter()
+        self._running: dict[str, Running] = {}
+        self._catalogues: set[bytes] = set()
+
+    def open_inferences(self) -> list[str]:
+        return [running.inference_id for running in self._running.values()]
+
+    def begin(self, native: Native, source: Source, span: Span | None, stage_id: str | None) -> None:
+        scorer = self._stages.scorer_of(span)
+        place = scorer.validation_id if scorer is not None and scorer.validation_id else stage_id or "session"
+        self._counts[place] += 1
+        inference_id = f"{place}/i{self._counts[place]}"
+        if scorer is not None:
+            scorer.inference_id = inference_id
+        messages = self._resolver.messages(native.data)
+        native.take("input")
+        native.take("input_refs")
+        tools = self._resolver.value(native.take("tools", []))
+        params = {name: native.take(name) for name in ("config", "tool_choice", "role") if native.data.get(name)}
+        provider, _, model = str(native.take("model", "")).rpartition("/")
+        event = InferenceRequested(
+            inference_id=inference_id,
+            purpose="VALIDATION" if scorer is not None else "AGENT",
+            provider=clean_text(provider) or None,
+            model=clean_text(model) or None,
+            subject_id=scorer.validation_id if scorer is not None else None,
+            request_digest=self._conversation.request_digest(messages, [params, tools, provider, model]),
+            tools_digest=self._tools(tools, source, stage_id) if tools else None,
+            params=self._builder.blobs.of_json(self._resolver.value(params)),
+        )
+        requested = self._builder.add(event, source, HARNESS, stage_id=stage_id)
+        self._running[native.ref] = Running(inference_id, requested, stage_id, span, scorer is None)
+
+    def end(self, native: Native, source: Source) -> None:
+        running = self._running.pop(native.ref)
+        actor = Actor("MODEL", clean_text(str(native.data.get("model"))))
+        error = native.take("error")
+        if error:
+            detail = {name: native.take(name) for name in ("traceback",) if native.data.get(name)}
+            info = ErrorInfo(
+                error_class="ModelError",
+                message=clean_text(str(error))[:8192],
+                detail=self._builder.blobs.of_json(detail) if detail else None,
+            )
+            failed = InferenceFailed(inference_id=running.inference_id, error=info)
+            self._builder.add(failed, source, actor, cause=running.requested, stage_id=running.stage_id)
+            return
+        event = self._completed(running, native)
+        completed = self._builder.add(event, source, actor, cause=running.requested, stage_id=running.stage_id)
+        self._offer(running, native, completed, event)
+        if running.agent:
+            self._scores.target, self._scores.target_id = completed, running.inference_id
+
+    def text_of(self, output: Any) -> str | None:
+        """What a model said in the end: the text of the first choice."""
+        messages = output_messages(output)
+        content = self._resolver.value(messages[0].get("content")) if messages else None
+        if isinstance(content, list):
+            content = "\n".join(
+                str(item.get("text")) for item in content if isinstance(item, dict) and item.get("type") == "text"
+            )
+        return content if isinstance(content, str) and content else None
+
+    def _completed(self, running: Running, native: Native) -> InferenceCompleted:
+        output = native.take_object("output")
+        native.take("working_time")
+        messages = output_messages(output)
+        choices = [choice for choice in output.get("choices") or [] if isinstance(choice, dict)]
+        call = native.take_object("call")
+        response = call.get("response")
+        if call.get("request"):
+            native.drop("call.request")  # the request as it was sent repeats the messages, which stand on their own
+        raw = self._resolver.value(response) if response else None
+        usage = output.get("usage")
+        wanted = [asked for message in messages for asked in calls_of(message)]
+        for message in messages:
+            self._conversation.saw(message)
+        return InferenceCompleted(
+            inference_id=running.inference_id,
+            cache=_CACHE.get(str(native.take("cache")), "NONE"),  # type: ignore[arg-type]
+            usage=_usage(usage if isinstance(usage, dict) else {}),
+            cost_usd_micros=_micros((usage or {}).get("total_cost")) if isinstance(usage, dict) else None,
+            latency_ms=_milliseconds(output.get("time")),
+            model=clean_text(str(output["model"])) if output.get("model") else None,
+            response_id=clean_text(str(raw["id"])) if isinstance(raw, dict) and raw.get("id") else None,
+            output_digest=digest_json(self._resolver.value(choices)),
+            finish_reasons=[clean_text(str(c["stop_reason"])) for c in choices if c.get("stop_reason")],
+            tool_calls=[
+                RequestedCall(
+                    tool_call_id=f"{running.inference_id}/c{index}",
+                    name=clean_text(str(asked.get("function"))),
+                    arguments_digest=digest_of(json_bytes(self._resolver.value(asked.get("arguments") or {}))),
+                )
+                for index, asked in enumerate(wanted)
+            ],
+            output=[part for message in messages for part in self._parts.of_message(message)],
+            raw=None if raw is None else self._builder.blobs.of_json(raw),
+        )
+
+    def _offer(self, running: Running, native: Native, completed: Added, event: InferenceCompleted) -> None:
+        """Let tool events find the calls that this answer asked for."""
+        asked = [call for message in output_messages(native.data.get("output")) for call in calls_of(message)]
+        for call, wanted in zip(asked, event.tool_calls, strict=True):
+            digest = wanted.arguments_digest or b""
+            offer = Offer(wanted.tool_call_id, running.inference_id, completed, wanted.name, digest)
+            self._calls.offer(str(call.get("id")), offer)
+
+    def _tools(self, tools: Any, source: Source, stage_id: str | None) -> bytes:
+        """The digest of the tool definitions; each set is recorded once, when a model is first given it."""
+        data = json_bytes(tools)
+        digest = digest_of(data)
+        if digest not in self._catalogues:
+            self._catalogues.add(digest)
+            content = self._builder.blobs.of_bytes(data, "application/json")
+            item = ContextItemRetrieved(item_id=f"tools/{digest.hex()[:16]}", content=content)
+            self._builder.add(item, source, HARNESS, stage_id=stage_id)
+        return digest
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    return Usage(
+        input=count(usage.get("input_tokens")),
+        output=count(usage.get("output_tokens")),
+        cache_read=count(usage.get("input_tokens_cache_read")),
+        cache_creation=count(usage.get("input_tokens_cache_write")),
+        reasoning=count(usage.get("reasoning_tokens")),
+    )
+
+
+def count(value: Any) -> int | None:
+    """A number of tokens as the log has it; None for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _micros(dollars: Any) -> int | None:
+    return _scaled(dollars, 1_000_000)
+
+
+def _milliseconds(seconds: Any) -> int | None:
+    return _scaled(seconds, 1_000)
+
+
+def _scaled(value: Any, factor: int) -> int | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    number = Decimal(repr(value))
+    return int((number * factor).to_integral_value()) if number.is_finite() and abs(number) < 10**12 else None

@@ -1,0 +1,61 @@
+"""Inspect logs for tests: the shared recordings, and small ones made to measure."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces" / "inspect-ai"
+THEORY = TRACES / "theory-of-mind.eval"
+BROWSER = TRACES / "browser.json"
+INPUT_TASK = TRACES / "input-task.2024-11.json"
+
+needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the shared recordings are not at {TRACES}")
+
+HEADER: dict[str, Any] = {
+    "version": 2,
+    "status": "success",
+    "eval": {"eval_id": "E1", "run_id": "R1", "task_id": "T1", "task": "made", "model": "mock/m", "created": "2025-01-01T00:00:00Z"},
+    "plan": {"steps": []},
+}  # fmt: skip
+
+
+def clock(seconds: float) -> str:
+    return f"2025-01-01T10:{int(seconds // 60):02d}:{seconds % 60:09.6f}+00:00"
+
+
+def model_event(at: float, *, calls: list[tuple[str, str, dict[str, Any]]] = (), took: float = 1.0, **rest: Any) -> dict[str, Any]:  # type: ignore[assignment]  # fmt: skip
+    """A model event whose answer asks for these calls: (native id, function, arguments)."""
+    message: dict[str, Any] = {"role": "assistant", "content": f"answer at {at}", "id": f"a{at}"}
+    if calls:
+        message["tool_calls"] = [{"id": i, "function": f, "arguments": a} for i, f, a in calls]
+    output = {"model": "m-1", "choices": [{"message": message, "stop_reason": "stop"}]}
+    output["usage"] = {"input_tokens": 10, "output_tokens": 5}  # type: ignore[assignment]
+    return {"event": "model", "model": "mock/m", "timestamp": clock(at), "completed": clock(at + took), "input": [], "tools": [], "tool_choice": "auto", "config": {}, "output": output, **rest}  # fmt: skip
+
+
+def tool_event(at: float, native_id: str, function: str, arguments: dict[str, Any], *, took: float = 1.0, **rest: Any) -> dict[str, Any]:  # fmt: skip
+    return {"event": "tool", "type": "function", "timestamp": clock(at), "completed": clock(at + took), "id": native_id, "function": function, "arguments": arguments, "result": f"result at {at}", **rest}  # fmt: skip
+
+
+def sample(events: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
+    return {"id": 1, "epoch": 1, "input": "do it", "target": "", "events": events, **rest}
+
+
+def write_json(path: Path, *samples: dict[str, Any], header: dict[str, Any] | None = None) -> Path:
+    path.write_text(json.dumps({**(header or HEADER), "samples": list(samples)}))
+    return path
+
+
+def write_eval(path: Path, *samples: dict[str, Any], header: dict[str, Any] | None = None) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("_journal/start.json", json.dumps(HEADER))
+        for data in samples:
+            archive.writestr(f"samples/{data['id']}_epoch_{data['epoch']}.json", json.dumps(data))
+        if header is not None:
+            archive.writestr("header.json", json.dumps(header))
+    return path
