@@ -1,6 +1,7 @@
 """Settings of the entry points: flag > environment > profile in ``dalsegno.toml`` > default.
 
-Built once per process by the command line and passed down as plain values; nothing deeper in the code reads the environment.
+Built once per process by the command line and passed down as plain values; nothing deeper in the code reads the
+environment.
 Environment names are ``DALSEGNO_<FIELD>``, nested ones with two underscores (``DALSEGNO_KAFKA__BOOTSTRAP_SERVERS``).
 """
 
@@ -51,7 +52,11 @@ class Settings(BaseSettings):
     """Everything that can be set, frozen."""
 
     model_config = SettingsConfigDict(
-        env_prefix="DALSEGNO_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+        env_prefix="DALSEGNO_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
     )
     profile_values: ClassVar[dict[str, Any]] = {}
 
@@ -164,7 +169,8 @@ def load_settings(flags: dict[str, Any], *, config: Path | None = None, profile:
         return _Profiled(**flags)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']} (found {item['input']!r})" for item in error.errors()
+            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']} (found {item['input']!r})"
+            for item in error.errors()
         )
         raise Usage(f"wrong settings: {problems}", todo="correct the flag, DALSEGNO_* variable or profile") from error
 

