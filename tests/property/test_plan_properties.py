@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from dalsegno.errors import LogHole, NotReconstructable, Usage
 from dalsegno.model.choose import Action, LocalShard, ShardSnapshot, choose
 from dalsegno.model.cursor import Commit, parse_metadata
-from dalsegno.replay.plan import PartitionWorld, ReplayPlan, World, changes, plan
+from dalsegno.replay.plan import PartitionWorld, ReplayPlan, World, plan
+from dalsegno.replay.stale import changes
 from dalsegno.replay.target import Hole, Target, TargetKind
 
 OFFSETS = st.integers(0, 30)

@@ -2,19 +2,19 @@
 
 A target is a position to rebuild *from*. Per partition it resolves to the newest usable snapshot at or below it, else
 to the start of the log; the plan says which, what was passed over and why, and how many offsets are read again. A plan
-is carried out only as long as the world it was made in stands: ``changes`` names what moved.
+is carried out only as long as the world it was made in stands (``dalsegno.replay.stale``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from dalsegno.errors import LogHole, NotFound, OtherHistory, Usage
 from dalsegno.model.choose import ShardSnapshot, newest_usable
-from dalsegno.model.cursor import format_base, format_metadata, parse_metadata
+from dalsegno.model.cursor import format_base, format_metadata
 from dalsegno.replay.target import Hole, Target, TargetKind
 
 FORMAT = 1
@@ -107,8 +107,9 @@ class ReplayPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def plan(replay_id: str, target: Target, world: World, holes: Sequence[Hole] = ()) -> ReplayPlan:
     """Work out the replay.
 
-    Raises OtherHistory (a snapshot ahead of the log's end), Usage (a partition that does not exist, a target above the state's cursor, a hole that is none), NotFound (a
-    snapshot that does not exist or does not list every partition), LogHole (records that would be missing).
+    Raises OtherHistory (a snapshot ahead of the log's end), Usage (a partition that does not exist, a target above the
+    state's cursor, a hole that is none), NotFound (a snapshot that does not exist or does not list every partition),
+    LogHole (records that would be missing).
     """
     by_partition = _holes_by_partition(holes, world)
     targets = _targets(target, world)
@@ -230,7 +231,7 @@ def _part(
     start = 0 if chosen is None else chosen.next_offset
     if chosen is not None and start > part.high:
         raise OtherHistory(
-            f"partition {part.partition}: snapshot {chosen.id} stands at offset {start}, but the log ends at {part.high}",
+            f"partition {part.partition}: snapshot {chosen.id} stands at {start}, but the log ends at {part.high}",
             wanted="the log that the snapshot was taken of",
             todo="find out where the log's end went before anything is appended to it; see 'dalsegno snapshot show'",
             difference="end",
@@ -295,60 +296,3 @@ def _rejected(
         elif entry.next_offset < reach:
             passed.append(Rejected(entry.id, entry.next_offset, f"below the log's start {reach}"))
     return passed
-
-
-def changes(stored: ReplayPlan, world: World) -> list[str]:
-    """What moved since the plan was made, in words; empty: it may be carried out. A log that grew is no change."""
-    moved = [
-        f"the {name} was {was} and is {now}"
-        for name, was, now in (
-            ("cluster", stored.cluster_id, world.cluster_id),
-            ("topic id", stored.topic_id, world.topic_id),
-            ("number of partitions", stored.partitions, len(world.partitions)),
-        )
-        if was != now
-    ]
-    moved += _changed_members(stored.members, world.members)
-    for name in sorted({*stored.projections, *world.projections}):
-        was, now = stored.projections.get(name), world.projections.get(name)
-        if was != now:
-            moved.append(f"projection {name} was {_version(was)} and is {_version(now)}")
-    for part in stored.parts:
-        if part.partition in world.partitions:
-            moved += _changed_part(part, world.partitions[part.partition])
-    return moved
-
-
-def _version(number: int | None) -> str:
-    return "absent" if number is None else f"version {number}"
-
-
-def _changed_members(was: Iterable[str], now: Iterable[str]) -> list[str]:
-    joined, left = sorted(set(now) - set(was)), sorted(set(was) - set(now))
-    return [f"member {name} joined" for name in joined] + [f"member {name} left" for name in left]
-
-
-def _changed_part(part: PlanPart, now: PartitionWorld) -> list[str]:
-    moved = []
-    was_commit = (part.committed_offset, part.committed_metadata or None)
-    now_commit = (now.committed_offset, now.committed_metadata or None)
-    where = f"partition {part.partition}: "
-    if was_commit != now_commit:
-        moved.append(f"{where}the committed offset was {_commit(*was_commit)} and is {_commit(*now_commit)}")
-    readable_from = part.start_offset if part.hole is None else part.hole.end
-    if now.low > readable_from:
-        moved.append(f"{where}the log now starts at {now.low}, above the plan's start {readable_from}")
-    if part.snapshot is not None:
-        entry = next((entry for entry in now.snapshots if entry.id == part.snapshot), None)
-        if entry is None:
-            moved.append(f"{where}snapshot {part.snapshot} is gone")
-        elif not entry.usable:
-            moved.append(f"{where}snapshot {part.snapshot} is no longer usable: {entry.reason or 'damaged'}")
-    return moved
-
-
-def _commit(offset: int | None, metadata: str | None) -> str:
-    if offset is None:
-        return "none"
-    ours = parse_metadata(metadata)
-    return str(offset) + ("" if ours is None else f" in generation {ours[0]}")

@@ -7,7 +7,8 @@ import pytest
 from dalsegno.errors import LogHole, NotFound, OtherHistory, Usage
 from dalsegno.model.choose import ShardSnapshot
 from dalsegno.model.cursor import parse_metadata
-from dalsegno.replay.plan import PartitionWorld, ReplayPlan, World, changes, plan
+from dalsegno.replay.plan import PartitionWorld, ReplayPlan, World, plan
+from dalsegno.replay.stale import changes
 from dalsegno.replay.target import Hole, Target, TargetKind, parse_hole, parse_target
 
 A0 = ShardSnapshot("a0", 0, "first", "-", 100)
@@ -199,6 +200,13 @@ def test_a_stale_plan_names_what_changed(now: World, told: str) -> None:
     found = changes(made("latest-snapshot"), now)
     assert len(found) == 1
     assert told in found[0]
+
+
+def test_a_plan_that_was_begun_can_be_gone_on_with() -> None:
+    stored = made("latest-snapshot")
+    begun = part0(committed_offset=333, committed_metadata="ds1:r1:b0", snapshots=())
+    assert changes(stored, begun) == []
+    assert changes(stored, begun._replace(topic_id="t2")) == ["the topic id was t1 and is t2"]
 
 
 def test_a_member_that_left_makes_a_plan_stale() -> None:
