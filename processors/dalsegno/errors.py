@@ -253,6 +253,18 @@ class NotPermitted(Forbidden):
     slug = "not-permitted"
 
 
+class BlobMissing(NotFound):
+    """The store does not hold a content that an event names."""
+
+    slug = "blob-missing"
+
+
+class BlobDamaged(Failed):
+    """A content's bytes do not have the digest that the event names."""
+
+    slug = "blob-damaged"
+
+
 class SnapshotDamaged(Failed):
     slug = "snapshot-damaged"
 
