@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inspect_logs import BROWSER, INPUT_TASK, THEORY, needs_traces
 
 from dalsegno.importers.base import ImportedSession
 from dalsegno.importers.chain import chained
@@ -20,6 +19,7 @@ from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.ids import partition_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.records import Event
+from inspect_logs import BROWSER, INPUT_TASK, THEORY, needs_traces
 
 pytestmark = needs_traces
 SCHEMAS = SchemaSet.load()
@@ -136,7 +136,8 @@ def test_browser_receipts_stand_behind_everything_that_happened_in_the_call() ->
             inside += 1
     assert inside == 4
     refs = [event.meta["origin"]["native_ref"] for event in events if event.body.get("kind") == "inspect.sandbox"]
-    assert refs == sorted(refs, key=lambda ref: int(ref.rsplit("/", 1)[1])) and len(refs) == 10
+    assert refs == sorted(refs, key=lambda ref: int(ref.rsplit("/", 1)[1]))
+    assert len(refs) == 10
 
 
 def test_the_old_log_has_its_steps_as_stages_and_what_the_person_typed() -> None:
@@ -165,7 +166,8 @@ def test_every_native_record_is_mapped_or_kept_and_the_report_says_so(path: Path
     native = Counter(event["event"] for sample in native_samples(path) for event in sample["events"])
     assert report["records"] == dict(sorted(native.items()))
     assert report["records_mapped"] + report["records_kept_as_notes"] + report["records_repeated"] == native.total()
-    assert report["unknown_types"] == {} and report["warnings"] == []
+    assert report["unknown_types"] == {}
+    assert report["warnings"] == []
     assert report["events_made"] == sum(len(events) for events in decoded(path))
 
 
