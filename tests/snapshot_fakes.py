@@ -10,7 +10,7 @@ from pathlib import Path
 from dalsegno.errors import StoreDamaged
 from dalsegno.model.cursor import Cursor
 from dalsegno.snapshots.manifest import CursorMark, Marks, ProjectionMark
-from dalsegno.snapshots.ports import Stored
+from dalsegno.storage.object_store import Stored
 
 PREFIX = "p"
 

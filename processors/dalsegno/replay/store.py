@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 import msgspec
 import rfc8785
 
-from dalsegno.errors import NotFound, RecordDamaged
+from dalsegno.errors import BlobDamaged, BlobMissing, NotFound, RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_compacted
 from dalsegno.log.topics import topic_name
+from dalsegno.model.events import Blob
 from dalsegno.replay.plan import ReplayPlan
 from dalsegno.replay.target import Hole
-from dalsegno.snapshots.ports import Store
 from dalsegno.snapshots.records import write_records
+from dalsegno.storage.blobs import Blobs
+from dalsegno.storage.object_store import Store
 
 READ_TIMEOUT_SECONDS = 30.0
-# The schema keeps larger content out of the record; then it lies in the store under its SHA-256.
-INLINE_LIMIT_BYTES = 60 * 1024
 _JSON = "application/json"
 
 PLANNED = "PLANNED"
@@ -89,23 +89,16 @@ def save_plan(
     cfg: KafkaConfig, prefix: str, store: Store, plan: ReplayPlan, *, created_at: int, by: str, reason: str
 ) -> StoredReplay:
     """Keep a plan; it is acknowledged when this returns."""
-    content = document(plan)
-    uri = None
-    if len(content) > INLINE_LIMIT_BYTES:
-        uri = _document_key(prefix, hashlib.sha256(content).hexdigest())
-        store.put_if_absent(uri, content)
-    write_records(cfg, replays_topic(prefix), [plan_record(plan, content, uri, created_at, by, reason)])
+    blob = Blobs(store).put(document(plan), _JSON)
+    write_records(cfg, replays_topic(prefix), [plan_record(plan, blob, created_at, by, reason)])
     return StoredReplay(plan, created_at, by, reason, ())
 
 
-def plan_record(
-    plan: ReplayPlan, content: bytes, uri: str | None, created_at: int, by: str, reason: str
-) -> tuple[str, bytes]:
-    """Key and value of a plan's record."""
-    sha256 = hashlib.sha256(content).digest()
+def plan_record(plan: ReplayPlan, blob: Blob, created_at: int, by: str, reason: str) -> tuple[str, bytes]:
+    """Key and value of a plan's record. ``blob`` is its canonical JSON."""
     record = {
         "replay_id": plan.id,
-        "plan_digest": sha256,
+        "plan_digest": blob.digest,
         "mode": "PROJECTION_ONLY",
         "group": plan.group,
         "cluster_id": plan.cluster_id,
@@ -131,13 +124,7 @@ def plan_record(
             for part in plan.parts
         ],
         "accepted_holes": _holes(plan.holes),
-        "document": {
-            "digest": sha256,
-            "size": len(content),
-            "media_type": _JSON,
-            "uri": uri,
-            "inline": content if uri is None else None,
-        },
+        "document": msgspec.structs.asdict(blob),
     }
     return f"{plan.id}:plan:0", encode_record("ReplayPlan", record)
 
@@ -190,7 +177,7 @@ def parse_replays(table: Mapping[bytes, bytes], store: Store) -> dict[str, Store
                 plans[record["replay_id"]] = _to_plan(record, store)
             elif kind == "ReplayRun":
                 runs[record["replay_id"]][int(key.rpartition(b":")[2])] = _to_run(record)
-        except (RecordDamaged, ValueError, msgspec.MsgspecError):
+        except (RecordDamaged, BlobMissing, BlobDamaged, ValueError, msgspec.MsgspecError):
             continue
     return {
         name: stored._replace(runs=tuple(run for _, run in sorted(runs[name].items())))
@@ -199,9 +186,8 @@ def parse_replays(table: Mapping[bytes, bytes], store: Store) -> dict[str, Store
 
 
 def _to_plan(record: Mapping[str, Any], store: Store) -> StoredReplay:
-    blob = record["document"]
-    content = blob["inline"] if blob["uri"] is None else store.read(blob["uri"])
-    if content is None or hashlib.sha256(content).digest() != record["plan_digest"]:
+    content = Blobs(store).get(record["document"])
+    if hashlib.sha256(content).digest() != record["plan_digest"]:
         raise RecordDamaged(f"the plan of replay {record['replay_id']} is not what its digest says")
     plan = msgspec.json.decode(content, type=ReplayPlan)
     return StoredReplay(plan, record["created_at"], record["created_by"], record["reason"], ())
@@ -224,7 +210,3 @@ def _to_run(record: Mapping[str, Any]) -> Run:
 def _holes(holes: list[Hole] | tuple[Hole, ...]) -> list[dict[str, int]]:
     """In records the last lost offset is named, not the one behind it."""
     return [{"partition": hole.partition, "first": hole.first, "last": hole.end - 1} for hole in holes]
-
-
-def _document_key(prefix: str, sha256: str) -> str:
-    return f"{prefix}/plans/{sha256}.json"

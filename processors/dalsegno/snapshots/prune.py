@@ -24,18 +24,10 @@ from typing import NamedTuple
 from dalsegno.errors import NotFound, SnapshotDamaged, SnapshotIncompatible, Usage
 from dalsegno.snapshots.catalog import Catalog, Pointer, TopicIdentity
 from dalsegno.snapshots.manifest import Manifest
-from dalsegno.snapshots.ports import (
-    Fault,
-    Store,
-    Stored,
-    files_prefix,
-    manifest_key,
-    manifests_prefix,
-    no_fault,
-    os_errors,
-)
+from dalsegno.snapshots.ports import Fault, files_prefix, manifest_key, manifests_prefix, no_fault
 from dalsegno.snapshots.restore import read_manifest
 from dalsegno.snapshots.take import MICROS
+from dalsegno.storage.object_store import Store, Stored, os_errors
 
 log = logging.getLogger("dalsegno.snapshots")
 
@@ -156,6 +148,8 @@ def _manifests(
 ) -> tuple[list[Manifest], dict[str, str], list[str]]:
     """The manifests that stay, those that cannot be read, and those that nobody was ever pointed to."""
     found, unreadable = _read_all(store, prefix, gone)
+    missing = catalog.pointers.keys() - gone - found.keys() - unreadable.keys()
+    unreadable.update(dict.fromkeys(sorted(missing), "its manifest is missing"))
     orphans = []
     for name, manifest in list(found.items()):
         ours = (manifest.cursor.cluster_id, manifest.cursor.topic_id) == (identity.cluster_id, identity.topic_id)

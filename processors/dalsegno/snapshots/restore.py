@@ -25,17 +25,9 @@ from pathlib import Path
 from dalsegno.errors import SnapshotDamaged, SnapshotIncompatible, StoreDamaged
 from dalsegno.model.choose import Action, Choice
 from dalsegno.snapshots.manifest import Manifest, check_marks, decode
-from dalsegno.snapshots.ports import (
-    Fault,
-    StateFolders,
-    Store,
-    file_key,
-    manifest_key,
-    no_fault,
-    os_errors,
-    sha256_of,
-)
+from dalsegno.snapshots.ports import Fault, StateFolders, file_key, manifest_key, no_fault, sha256_of
 from dalsegno.snapshots.take import remove_folder
+from dalsegno.storage.object_store import Store, os_errors
 
 log = logging.getLogger("dalsegno.snapshots")
 

@@ -27,16 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dalsegno.snapshots.manifest import FORMAT, CursorMark, Manifest, ManifestFile, Marks, encode, id_of
-from dalsegno.snapshots.ports import (
-    Fault,
-    StateFolders,
-    Store,
-    file_key,
-    manifest_key,
-    no_fault,
-    os_errors,
-    sha256_of,
-)
+from dalsegno.snapshots.ports import Fault, StateFolders, file_key, manifest_key, no_fault, sha256_of
+from dalsegno.storage.object_store import Store, os_errors
 
 log = logging.getLogger("dalsegno.snapshots")
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from dalsegno.errors import SnapshotDamaged, SnapshotIncompatible
 from dalsegno.snapshots.catalog import Pointer
-from dalsegno.snapshots.ports import StateFolders, Store, os_errors
+from dalsegno.snapshots.ports import StateFolders
 from dalsegno.snapshots.restore import check_state, fetch, read_manifest
 from dalsegno.snapshots.take import remove_folder
+from dalsegno.storage.object_store import Store, os_errors
 
 
 class Verdict(NamedTuple):

@@ -140,7 +140,8 @@ class FolderStore:
             _sync_folder(path.parent)
 
     def _keys_below(self, folder: Path) -> Iterator[str]:
-        for where, folders, files in os.walk(folder):
+        # Without this a folder that may not be read would look empty, and what its objects name would look unneeded.
+        for where, folders, files in os.walk(folder, onerror=_unless_missing):
             at = Path(where)
             if at == self.root and TEMPORARY in folders:
                 folders.remove(TEMPORARY)
@@ -212,6 +213,11 @@ def os_errors(doing: str) -> Iterator[None]:
                 path=where,
             ) from error
         raise
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _claim(temporary: Path, target: Path) -> bool:
