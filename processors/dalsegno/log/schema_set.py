@@ -32,7 +32,7 @@ _STRIPPED = {"logicalType", "precision", "scale", "doc"}
 
 
 class WriterSchema:
-    """One closed schema. Equal canonical forms are one writer schema, whatever their docs and logical types say.
+    """One closed record schema. Equal canonical forms are one writer schema, whatever their docs and logical types say.
 
     ``name`` is the full name; ``type`` the short name for events of our catalogue's namespace, else the full name;
     ``family`` the full name without version, by which versions belong together; ``version`` 0 if the name has none.
@@ -41,6 +41,8 @@ class WriterSchema:
 
     def __init__(self, schema: Schema) -> None:
         self.schema: dict[str, Any] = closed(schema, {})
+        if self.schema["type"] != "record" or not isinstance(self.schema["fields"], list):
+            raise ValueError("it describes no record")
         self.json = json.dumps(self.schema, ensure_ascii=False, separators=(",", ":"))
         canonical = to_parsing_canonical_form(parse_schema(self.schema)).encode("utf-8")
         self.canonical = canonical
