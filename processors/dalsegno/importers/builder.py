@@ -14,7 +14,7 @@ from dalsegno.model.events import NewEvent, Ref
 NAMESPACE = UUID("6ba0e6a5-52c5-5b4e-9d21-5d6a3f5f2f0e")
 """Name space of the ids of imported events."""
 
-FIRST_EPOCH = 1
+FIRST_EPOCH = 0
 """An importer is a session's first and only writer."""
 
 

@@ -10,9 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from dalsegno.model.events import Blob
-
-INLINE_MAX_BYTES = 65_536
-"""Largest content that stands in an event; larger ones go to the blob store (``schemas/README.md``, "Blob")."""
+from dalsegno.storage.blobs import INLINE_MAX_BYTES, SCHEME
 
 EVENT_MAX_BYTES = 524_288
 """What the contents of one event take up at most together, so that its record stays below the broker's 1 MiB."""
@@ -51,7 +49,7 @@ def digest_of(data: bytes) -> bytes:
 
 def blob_uri(digest: bytes) -> str:
     """The name of a content that does not stand in the event: its digest, which says nothing of where it lies."""
-    return f"sha256:{digest.hex()}"
+    return SCHEME + digest.hex()
 
 
 def digest_json(value: Any) -> bytes:

@@ -138,6 +138,14 @@ def test_a_call_still_running_at_the_end_stays_open(tmp_path: Path) -> None:
     assert end["error"]["message"] == "killed"
 
 
+def test_what_stands_open_at_the_end_is_listed(tmp_path: Path) -> None:
+    work = {"event": "span_begin", "id": "s1", "span_id": "s1", "type": "solver", "name": "w", "timestamp": clock(0)}
+    judge_ = {"event": "step", "action": "begin", "type": "scorer", "name": "judge", "timestamp": clock(9)}
+    asked = model_event(10, pending=True)
+    events = one(tmp_path, [work, judge_, asked])
+    assert of(events, "SessionCompleted")[0]["open_ops"] == ["judge/v1/i1", "judge/v1"]
+
+
 def test_what_approvers_said(tmp_path: Path) -> None:
     a, b, c, d = (("c1", "rm", {"n": 1}), ("c2", "rm", {"n": 2}), ("c3", "rm", {"n": 3}), ("c4", "rm", {"n": 4}))
     modified = {"id": "c3", "function": "rm", "arguments": {"n": 30}}

@@ -108,11 +108,9 @@ class SampleContext:
         self.add(event, source, HARNESS, stage_id)
 
     def open_operations(self) -> list[str]:
-        """Ids of what began and did not end."""
-        stages = [span.stage_id for span in self.stages.open_stages() if span.stage_id]
+        """Ids of what began and did not end; stages are frames, not operations."""
         return [
             *self.calls.open_calls(),
             *self.inferences.open_inferences(),
             *self.scores.open_validations(),
-            *stages,
         ]

@@ -37,7 +37,7 @@ class Stages:
         self._builder = builder
         self._spans: dict[str, Span] = {}
         self._steps: list[Span] = []
-        self._begun: list[Span] = []
+        self._steps_begun = 0
         self._attempts: Counter[str] = Counter()
 
     def of(self, data: dict[str, Any]) -> Span | None:
@@ -68,14 +68,13 @@ class Stages:
         parent = self._spans.get(str(parent_id)) if parent_id is not None else None
         span = Span(str(data.get("id")), parent, str(data.get("type")), clean_text(str(data.get("name"))))
         self._spans[span.id] = span
-        self._begun.append(span)
         return span
 
     def begin_step(self, data: dict[str, Any]) -> Span:
         parent = self._steps[-1] if self._steps else None
-        span = Span(f"step {len(self._begun)}", parent, str(data.get("type")), clean_text(str(data.get("name"))))
+        self._steps_begun += 1
+        span = Span(f"step {self._steps_begun}", parent, str(data.get("type")), clean_text(str(data.get("name"))))
         self._steps.append(span)
-        self._begun.append(span)
         return span
 
     def end_span(self, data: dict[str, Any]) -> Span | None:
@@ -112,7 +111,3 @@ class Stages:
         else:
             failed = StageFailed(stage_id=span.stage_id, error=span.error)
             self._builder.add(failed, source, HARNESS, stage_id=span.stage_id)
-
-    def open_stages(self) -> list[Span]:
-        """Stages that began and did not end, innermost first."""
-        return [span for span in reversed(self._begun) if span.stage_id is not None and not span.ended]
