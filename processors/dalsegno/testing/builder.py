@@ -92,7 +92,7 @@ class SessionBuilder:
         seq = tip.seq + 1 if tip else 1
         if self.profile == "STRICT":
             fields = self._required(type_, seq) | fields
-        envelope = self._envelope(seq, tip.hash if tip else None, type_) | dict(meta or {})
+        envelope = self.envelope(seq, tip.hash if tip else None, type_) | dict(meta or {})
         record = write(type_, envelope, fields)
         event = record.event
         assert event is not None
@@ -100,7 +100,7 @@ class SessionBuilder:
         self.verdicts.append(judge(self.session, self.ops, event))
         return record
 
-    def _envelope(self, seq: int, prev_hash: bytes | None, type_: str) -> dict[str, Any]:
+    def envelope(self, seq: int, prev_hash: bytes | None, type_: str) -> dict[str, Any]:
         now = START_MICROS + seq * STEP_MICROS
         info = CATALOGUE.get(type_)
         return {
@@ -211,7 +211,7 @@ class SessionBuilder:
             for event in (target.event for target in targets)
             if event is not None
         ]  # fmt: skip
-        envelope = self._envelope(CONTROL_SEQ, None, "HistoryAmended") | {"epoch": 0, "turn_id": None, "stage_id": None}
+        envelope = self.envelope(CONTROL_SEQ, None, "HistoryAmended") | {"epoch": 0, "turn_id": None, "stage_id": None}
         fields = {"request_id": request_id, "action": action, "whole_session": whole_session, "reason": "asked"}
         return write("HistoryAmended", envelope, fields | {"targets": named})
 

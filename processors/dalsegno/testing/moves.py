@@ -39,9 +39,9 @@ def possible_moves(b: SessionBuilder) -> list[Move]:
     answers: list[Move] = []
     for (kind, id), op in sorted(b.ops.rows.items(), key=lambda row: row[0]):
         if kind in _ANSWERS:
-            answers += _ANSWERS[kind](b, id, op)
+            answers += list(_ANSWERS[kind](b, id, op)) * (4 if kind == "TOOL" else 1)
     starts = [_ask_model, _ask_model, _ask_model, *_starts(b)] if b.session.operations_open() < _BUSY else []
-    return [note, *_frames(b), *starts, *answers * 4, *_rare(b)]
+    return [note, *_frames(b), *starts, *answers * 3, *_rare(b)]
 
 
 def _fresh(b: SessionBuilder, kind: str) -> str:
@@ -204,6 +204,8 @@ def _rare(b: SessionBuilder) -> Iterator[Move]:
     yield _append("CheckpointMarked", checkpoint_id=_fresh(b, "mark"), kind="ANCHOR", state_digests=[])
     yield _append("ArtifactRecorded", artifact_id=_fresh(b, "artifact"), path="out.txt")
     yield SessionBuilder.recover
+    if b.tip is None or b.tip.seq % 8:
+        return
     open_ids = b.open_ids()
     yield _append("SessionCompleted", outcome="SUCCESS", open_ops=open_ids)
     yield _append("SessionFailed", open_ops=open_ids)
