@@ -42,6 +42,9 @@ _CONSUMER = {
     "fetch.wait.max.ms": 50,
 }
 
+LEADER_RETRY_SECONDS = 0.1
+_LEADER_MOVES = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"}
+
 _RECONNECTS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
 
@@ -101,7 +104,22 @@ def partitions_of(cfg: KafkaConfig, topic: str, timeout: float = REQUEST_TIMEOUT
 def bounds(
     cfg: KafkaConfig, topic: str, partitions: Iterable[int], timeout: float = REQUEST_TIMEOUT_SECONDS
 ) -> dict[int, Bounds]:
-    """Log start and high watermark (read uncommitted) of each partition."""
+    """Log start and high watermark (read uncommitted) of each partition.
+
+    A partition whose leader has just been chosen or has moved refuses the question for a moment: it is asked again
+    until ``timeout``.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return _bounds(cfg, topic, partitions, timeout)
+        except BrokerUnavailable as error:
+            if error.data.get("code") not in _LEADER_MOVES or time.monotonic() >= deadline:
+                raise
+        time.sleep(LEADER_RETRY_SECONDS)
+
+
+def _bounds(cfg: KafkaConfig, topic: str, partitions: Iterable[int], timeout: float) -> dict[int, Bounds]:
     client = admin(cfg)
     wanted = sorted(set(partitions))
 
