@@ -1,0 +1,124 @@
+"""``dalsegno worker``: run a worker, and ask this machine's workers how they are."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.output import emit, note
+from dalsegno.state.slot import is_held, read_status, slot_folders
+
+EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_NO_WORKER = 0, 1, 6
+# A worker writes its status several times a second; one that did not for so long hangs.
+SILENT_SECONDS = 30.0
+_COLUMNS = ("slot", "worker", "partition", "state", "cursor", "committed", "end", "behind", "held", "reason")
+
+
+@click.group()
+def command() -> None:
+    """Run a worker, or ask how the workers of this machine are."""
+
+
+@command.command(epilog="Example: dalsegno worker run --slot 0")
+@click.option("--slot", type=click.IntRange(0, 255), help="Slot to take (default: the first free one).")
+@pass_context
+def run(ctx: Context, slot: int | None) -> None:
+    """Keep the projections of the partitions that the group gives to this worker, until SIGTERM or Ctrl-C.
+
+    The first signal ends at the edge of a batch, after sending what changed; the second one ends at once.
+    """
+    from dalsegno.streams.app import run_worker
+    from dalsegno.streams.config import WorkerConfig
+    from dalsegno.streams.faults import fault_from_environment
+
+    set_ = ctx.settings.worker
+    config = WorkerConfig(
+        kafka=ctx.kafka,
+        prefix=ctx.prefix,
+        data=ctx.data,
+        store=ctx.store,
+        slot=slot,
+        emit_interval_seconds=set_.emit_interval_seconds,
+        session_timeout_seconds=set_.session_timeout_seconds,
+        transaction_timeout_seconds=set_.transaction_timeout_seconds,
+        snapshot_every_events=set_.snapshot_every_events,
+        snapshot_every_seconds=set_.snapshot_every_seconds,
+        fault=fault_from_environment(),
+    )
+    note(f"worker of group {config.names.group} starts; stop it with Ctrl-C")
+    run_worker(config)
+
+
+@command.command(epilog="Example: dalsegno worker status -o json")
+@click.option("--slot", type=click.IntRange(0, 255), help="Ask one slot only.")
+@pass_context
+def status(ctx: Context, slot: int | None) -> int:
+    """Tell what the workers of this machine do, from their status files alone (no broker is asked).
+
+    Exit code: 0 every worker is well; 1 one is stopped by an error, hangs, or died; 6 none is running.
+    """
+    folders = [folder for folder in slot_folders(ctx.data, ctx.prefix) if slot is None or folder.name == str(slot)]
+    seen = [_look(folder) for folder in folders]
+    if ctx.output == "text":
+        emit(ctx, [row for each in seen for row in _rows(each)], _COLUMNS)
+        for each in seen:
+            if each["problem"]:
+                note(f"slot {each['slot']}: {each['problem']}")
+        if not any(each["running"] for each in seen):
+            note(f"no worker runs on this machine for prefix {ctx.prefix} (data folder {ctx.data})")
+    else:
+        emit(ctx, seen)
+    return _exit_code(seen)
+
+
+def _look(folder: Path) -> dict[str, Any]:
+    """A slot's status file, with what it cannot say itself: whether its writer is still there."""
+    found = read_status(folder) or {}
+    running = is_held(folder)
+    return {
+        **found,
+        "slot": int(folder.name),
+        "running": running,
+        "partitions": found.get("partitions", {}),
+        "problem": _problem(found, running),
+    }
+
+
+def _problem(found: dict[str, Any], running: bool) -> str | None:
+    if not running:
+        if not found or found.get("state") == "STOPPED":
+            return None
+        if found.get("state") == "FAILED":
+            return f"the worker ended with an error: {found.get('error')}"
+        return f"this status is stale: its worker (pid {found.get('pid')}) is gone without having stopped"
+    if not found:
+        return "the worker has written no status yet"
+    silent = time.time() - float(found.get("updated_at", 0))
+    if silent > SILENT_SECONDS:
+        return f"the worker (pid {found.get('pid')}) has written nothing for {silent:.0f} s"
+    stopped = [number for number, part in found["partitions"].items() if part["state"] == "STOPPED"]
+    if stopped:
+        reasons = "; ".join(f"partition {number}: {found['partitions'][number]['reason']}" for number in stopped)
+        return f"stopped: {reasons}"
+    return None
+
+
+def _rows(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    worker = "gone" if not seen["running"] and seen["problem"] else str(seen.get("state", "-")).lower()
+    common = {"slot": seen["slot"], "worker": worker}
+    if not seen["partitions"] or not seen["running"]:
+        return [common]
+    return [
+        {**common, "partition": number, **part, "held": part["held_sessions"]}
+        for number, part in sorted(seen["partitions"].items(), key=lambda item: int(item[0]))
+    ]
+
+
+def _exit_code(seen: list[dict[str, Any]]) -> int:
+    if not any(each["running"] for each in seen):
+        return EXIT_NO_WORKER
+    return EXIT_UNHEALTHY if any(each["problem"] for each in seen) else EXIT_HEALTHY

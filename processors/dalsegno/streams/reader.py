@@ -1,0 +1,240 @@
+"""The one consumer of the worker, and the only thread that touches it.
+
+Rules that a real broker taught:
+
+- ``consumer_group_metadata()`` is taken here after each ``consume()``: from another thread it deadlocks with a
+  rebalance callback. A transaction uses what was current when its rows were chosen.
+- ``on_revoke`` waits for the transaction in flight before a partition is given up: Kafka fences a worker that left the
+  group, not one that stayed and lost only this partition. ``on_lost`` does not wait: that worker is fenced already.
+- A new partition is assigned and paused; it is sought and resumed when its shard stands, so a long restore keeps
+  nobody in the callback. Whatever arrives before that is dropped.
+- ``position()`` and ``commit()`` without arguments are never used: a position is the last record's offset + 1, or the
+  offset of the partition's end.
+- ``auto.offset.reset=error`` says it once and is silent afterwards, so one such error stops the partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from dalsegno.log.kafka import consumer as make_consumer
+from dalsegno.log.kafka import kafka_errors, translate
+from dalsegno.log.reader import to_record
+from dalsegno.streams.config import WorkerConfig
+from dalsegno.streams.partition import Fetched, Partition
+
+log = logging.getLogger("dalsegno.streams")
+
+# `consume` waits for a full batch or this long: how late a single record is seen, against the cost of an idle worker.
+POLL_SECONDS = 0.05
+# A rebalance callback waits this much longer than a transaction can last.
+REVOKE_MARGIN_SECONDS = 5.0
+
+
+class Assigner(Protocol):
+    """Who decides what a new partition goes on from. Called in the reader's thread."""
+
+    def assigned(self, consumer: Consumer, partitions: Sequence[Partition]) -> None: ...
+
+    def make(self, number: int) -> Partition: ...
+
+    def revoked(self, partition: Partition) -> None: ...
+
+
+class LogConsumer:
+    """The consumer of the events topic. All methods but ``ask`` and the properties belong to one thread."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        instance_id: str,
+        table: dict[int, Partition],
+        transactions: threading.Lock,
+        assigner: Assigner,
+    ) -> None:
+        self._config = config
+        self._topic = config.names.events
+        self._table = table
+        self._transactions = transactions
+        self._assigner = assigner
+        self._positions: dict[int, tuple[int, int]] = {}
+        self._asked: deque[Callable[[Consumer], None]] = deque()
+        self.group_metadata: Any = None
+        """Opaque proof of membership for a transaction, as of the last ``consume``."""
+        session_ms = int(config.session_timeout_seconds * 1000)
+        self._consumer = make_consumer(
+            config.kafka,
+            {
+                "group.id": config.names.group,
+                "group.instance.id": instance_id,
+                "client.id": instance_id,
+                "group.protocol": "classic",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": session_ms,
+                "heartbeat.interval.ms": max(500, min(3000, session_ms // 4)),
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 100,
+                "queued.max.messages.kbytes": 32_768,
+            },
+        )
+
+    # --- from any thread -------------------------------------------------------------------------------------------
+
+    def ask(self, request: Callable[[Consumer], None]) -> None:
+        """Run this in the reader's thread before the next ``consume``."""
+        self._asked.append(request)
+
+    def hold(self, partition: Partition) -> None:
+        """Fetch no more of this partition; what is on its way is dropped."""
+        partition.new_assignment()
+        self.ask(lambda consumer: self._hold(consumer, partition))
+
+    def release(self, partition: Partition) -> None:
+        """Read this partition from its shard's cursor on."""
+        self.ask(lambda consumer: self._release(consumer, partition))
+
+    # --- the reader's thread ---------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        with kafka_errors(f"join group {self._config.names.group}", topic=self._topic):
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+
+    def step(self) -> list[Fetched]:
+        """One round: do what was asked, fetch, take the group's metadata. Raises what ends the worker."""
+        for _ in range(len(self._asked)):
+            self._asked.popleft()(self._consumer)
+        with kafka_errors(f"read {self._topic}", topic=self._topic):
+            messages = self._consumer.consume(self._config.records_per_batch, POLL_SECONDS)
+            self.group_metadata = self._consumer.consumer_group_metadata()
+        return self._split(messages)
+
+    def close(self) -> None:
+        """Leave. A static member stays known to the group until its session time-out, so a restart is no rebalance."""
+        self._consumer.close()
+        for partition in list(self._table.values()):
+            self._give_up(partition)
+
+    # --- positions -------------------------------------------------------------------------------------------------
+
+    def _hold(self, consumer: Consumer, partition: Partition) -> None:
+        self._positions.pop(partition.number, None)
+        if self._table.get(partition.number) is partition:
+            consumer.pause([TopicPartition(self._topic, partition.number)])
+
+    def _release(self, consumer: Consumer, partition: Partition) -> None:
+        with partition.lock:
+            cursor = partition.cursor
+            if self._table.get(partition.number) is not partition or cursor is None or partition.error is not None:
+                return
+            number = partition.new_assignment()
+        try:
+            consumer.seek(TopicPartition(self._topic, partition.number, cursor))
+        except KafkaException as error:
+            # Right after an assignment the client may not have begun to fetch, and refuses to seek until it has.
+            if error.args[0].code() not in (KafkaError._STATE, KafkaError._TIMED_OUT):
+                raise
+            self.release(partition)
+            return
+        self._positions[partition.number] = (number, cursor)
+        consumer.resume([TopicPartition(self._topic, partition.number)])
+
+    def _split(self, messages: Sequence[Message]) -> list[Fetched]:
+        records: dict[int, list[Message]] = {}
+        ends: dict[int, int] = {}
+        for message in messages:
+            number = int(message.partition() if message.partition() is not None else -1)  # type: ignore[arg-type]
+            error = message.error()
+            if error is None:
+                records.setdefault(number, []).append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends[number] = int(message.offset() or 0)
+            else:
+                self._failed(number, error)
+        return [
+            batch
+            for number in records.keys() | ends.keys()
+            if (batch := self._batch(number, records.get(number, []), ends.get(number))) is not None
+        ]
+
+    def _batch(self, number: int, messages: list[Message], eof: int | None) -> Fetched | None:
+        place = self._positions.get(number)
+        partition = self._table.get(number)
+        if place is None or partition is None:
+            return None
+        assignment, start = place
+        end = int(messages[-1].offset() or 0) + 1 if messages else start
+        if eof is not None:
+            end = max(end, eof)
+            partition.end = max(partition.end, eof)
+        if end == start:
+            return None
+        self._positions[number] = (assignment, end)
+        return Fetched(number, assignment, start, end, [to_record(message) for message in messages])
+
+    def _failed(self, number: int, error: KafkaError) -> None:
+        """An error among the messages: of one partition, of the connection (the client goes on by itself), or fatal."""
+        facts = {"topic": self._topic, "partition": number, "code": error.name()}
+        if error.fatal():
+            raise translate(error, f"stay in group {self._config.names.group}", **facts)
+        if number not in self._positions or number not in self._table:
+            log.info("reader_error", extra=facts | {"error": error.str()})
+            return
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            partition = self._table[number]
+            position = self._positions[number][1]
+            self.hold(partition)
+            partition.stop(translate(error, f"read {self._topic}-{number} at offset {position}", **facts))
+            log.error("partition_stopped", extra=facts | {"offset": position, "error": error.str()})
+            return
+        log.warning("reader_error", extra=facts | {"error": error.str()})
+
+    # --- rebalances ------------------------------------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        fresh = [self._assigner.make(tp.partition) for tp in given]
+        for partition in fresh:
+            self._table[partition.number] = partition
+        # At 0 only for form: nothing is fetched while paused, and the place comes with the seek.
+        consumer.incremental_assign([TopicPartition(self._topic, partition.number, 0) for partition in fresh])
+        if fresh:
+            consumer.pause([TopicPartition(self._topic, partition.number) for partition in fresh])
+            log.info("partitions_assigned", extra={"partitions": [partition.number for partition in fresh]})
+            self._assigner.assigned(consumer, fresh)
+
+    def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        limit = self._config.transaction_timeout_seconds + REVOKE_MARGIN_SECONDS
+        waited = self._transactions.acquire(timeout=limit)
+        try:
+            if not waited:
+                log.error("revoke_did_not_wait", extra={"limit_seconds": limit})
+            self._take_away(consumer, taken, "partitions_revoked")
+        finally:
+            if waited:
+                self._transactions.release()
+
+    def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        self._take_away(consumer, taken, "partitions_lost")
+
+    def _take_away(self, consumer: Consumer, taken: list[TopicPartition], event: str) -> None:
+        for tp in taken:
+            partition = self._table.get(tp.partition)
+            if partition is not None:
+                self._give_up(partition)
+        consumer.incremental_unassign(taken)
+        if taken:
+            log.info(event, extra={"partitions": [tp.partition for tp in taken]})
+
+    def _give_up(self, partition: Partition) -> None:
+        partition.closing = True
+        self._positions.pop(partition.number, None)
+        self._table.pop(partition.number, None)
+        self._assigner.revoked(partition)

@@ -1,0 +1,252 @@
+"""The parts of one worker and what each of its threads does. ``app`` runs it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dalsegno.errors import DalsegnoError
+from dalsegno.log import topics
+from dalsegno.log.admin import group_offsets
+from dalsegno.model.cursor import parse_metadata
+from dalsegno.projections.registry import installed
+from dalsegno.state.slot import Slot, open_slot
+from dalsegno.streams.assignment import Assignment
+from dalsegno.streams.config import WorkerConfig
+from dalsegno.streams.control import ControlListener
+from dalsegno.streams.emitter import Emitter
+from dalsegno.streams.house import House
+from dalsegno.streams.partition import FINAL_ERRORS, Fetched, Partition
+from dalsegno.streams.reader import LogConsumer
+from dalsegno.streams.schemas import KnownSchemas
+from dalsegno.streams.snapshotter import Snapshotter
+from dalsegno.streams.switch import Switch
+
+log = logging.getLogger("dalsegno.streams")
+
+STATUS_EVERY_SECONDS = 0.2
+OTHERS_EVERY_SECONDS = 1.0
+LAST_EMIT_ROUNDS = 100
+# With an end bound nobody watches the status: a partition that failed so often in a row ends the worker.
+FAILURES_WITH_BOUND = 5
+
+
+class Worker:
+    """One worker process. The methods are grouped by the thread that calls them."""
+
+    slot: Slot
+
+    def __init__(self, config: WorkerConfig, until: Mapping[int, int] | None) -> None:
+        self.config = config
+        self.until = dict(until) if until is not None else None
+        self.fault = config.fault
+        self.table: dict[int, Partition] = {}
+        self.error: Exception | None = None
+        self.stop_reason = ""
+        self.on_stop: Callable[[], None] = lambda: None
+        self.started_at = time.time()
+        self._state = "STARTING"
+        self._status_at = 0.0
+        self._others_at = 0.0
+        self._slot: Slot | None = None
+        self._house: House | None = None
+        self._left = False
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Take a slot and make everything that the services use. Raises what makes a start pointless."""
+        config = self.config
+        self._slot = self.slot = open_slot(config.data, config.prefix, config.slot)
+        self._write_status()
+        projections = tuple(config.projections) if config.projections is not None else installed()
+        public = {each.name: each.version for each in projections if each.public}
+        topics.check(config.kafka, config.prefix, projections=public.items())
+        self._schemas = KnownSchemas(config.kafka, config.prefix)
+        self._schemas.open()
+        transactions = threading.Lock()
+        self._house = house = House()
+        self._snapshotter = Snapshotter(config, self.slot, self.table, house, self._schemas)
+        self._switch = Switch(config, house, public, lambda: self._reader)
+        self._assignment = Assignment(
+            config, self.slot, house, self._schemas, projections, self._snapshotter, self._switch, lambda: self._reader
+        )
+        static_name = f"{config.names.group}.{self.slot.id}"
+        self._reader = LogConsumer(config, static_name, self.table, transactions, self._assignment)
+        self._emitter = Emitter(
+            config, static_name, self.table, transactions, lambda: self._reader.group_metadata,
+            lambda name: topics.projection_topic(config.prefix, name, public[name]),
+        )  # fmt: skip
+        self._control = ControlListener(config, self.slot.id, self.table, self._snapshotter, self.stop)
+        log.info("worker_started", extra={"slot": str(self.slot.folder), "group": config.names.group})
+
+    def stop(self, reason: str) -> None:
+        """Ask the worker to end at the next edge. Any thread."""
+        self.stop_reason = self.stop_reason or reason
+        self._state = "DRAINING"
+        self.on_stop()
+
+    def fail(self, error: Exception) -> None:
+        """End the worker with this error. Any thread."""
+        if self.error is None:
+            self.error = error
+            log.error("worker_failed", extra={"error": str(error)}, exc_info=not isinstance(error, DalsegnoError))
+        self.stop("error")
+
+    def close(self) -> None:
+        """Close what is still open, and give the slot free."""
+        if self._house is not None:
+            if not self._left:
+                self.leave()
+            self._house.close()
+        if self._slot is not None:
+            self._state = "STOPPED" if self.error is None else "FAILED"
+            self._write_status()
+            self._slot.close()
+            self._slot = None
+
+    # --- the reader's thread ---------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        self._reader.open()
+        self._state = "RUNNING" if not self.stop_reason else self._state
+
+    def read(self) -> list[Fetched]:
+        return self._reader.step()
+
+    def leave(self) -> None:
+        """Leave the group; every partition is given up. Waits for the shards to be closed."""
+        self._left = True
+        self._reader.close()
+        assert self._house is not None
+        self._house.wait()
+        self._emitter.close()
+        self._control.close()
+
+    # --- the agent's thread ----------------------------------------------------------------------------------------
+
+    def apply(self, batch: Fetched) -> None:
+        """Apply one batch. Never raises: a failing partition turns red, stands still and is tried again later."""
+        partition = self.table.get(batch.partition)
+        if partition is None or self.stop_reason:
+            return
+        facts = {"partition": batch.partition, "offset": batch.start, "next_offset": batch.end}
+        try:
+            applied = partition.apply(batch)
+        except Exception as error:
+            self._reader.hold(partition)
+            partition.stop(error)
+            log.error(
+                "partition_stopped",
+                extra=facts | {"error": str(error), "failures": partition.failures},
+                exc_info=not isinstance(error, DalsegnoError),
+            )
+            return
+        if applied is None:
+            return
+        log.debug("batch_applied", extra=facts | {"records": len(batch.records)})
+        self._switch.try_at(partition)
+
+    # --- the emitter's thread --------------------------------------------------------------------------------------
+
+    def emit(self) -> bool:
+        return self._emitter.tick()
+
+    def last_emit(self) -> bool:
+        """Send what is left at a clean stop. What cannot be sent now stays in the outbox for the next start."""
+        return any(not self._emitter.tick() for _ in range(LAST_EMIT_ROUNDS))
+
+    # --- the control listener's thread -----------------------------------------------------------------------------
+
+    def listen(self) -> bool:
+        return self._control.step()
+
+    # --- the supervisor's thread -----------------------------------------------------------------------------------
+
+    def supervise(self) -> bool:
+        """Retry what failed, snapshot what is due, end at the bounds, tell the status."""
+        now = time.monotonic()
+        for partition in list(self.table.values()):
+            if partition.retry_at is not None and partition.retry_at <= now:
+                self._retry(partition)
+            self._end_if_hopeless(partition)
+        self._schemas.look_for_missing(self.table)
+        self._snapshotter.take_what_is_due()
+        if self.until is not None and not self.stop_reason and self._at_bounds(self.until):
+            self.stop("bounds reached")
+        if now - self._status_at >= STATUS_EVERY_SECONDS:
+            self._status_at = now
+            self._write_status()
+        return False
+
+    def _retry(self, partition: Partition) -> None:
+        with partition.lock:
+            partition.retry_at = None
+            partition.error = None
+            opened = partition.shard is not None
+        log.info("partition_retried", extra={"partition": partition.number, "failures": partition.failures})
+        if opened:
+            self._reader.release(partition)
+            self._switch.try_at(partition)
+        else:
+            self._reader.ask(lambda consumer: self._assignment.assigned(consumer, [partition]))
+
+    def _end_if_hopeless(self, partition: Partition) -> None:
+        """Somebody waits for the bounds: tell them why they will not be reached."""
+        error = partition.error
+        if self.until is None or error is None:
+            return
+        if isinstance(error, FINAL_ERRORS) or partition.failures >= FAILURES_WITH_BOUND:
+            self.fail(error)
+
+    def _at_bounds(self, until: Mapping[int, int]) -> bool:
+        others: dict[int, int] = {}
+        for number, bound in until.items():
+            partition = self.table.get(number)
+            if partition is None:
+                others[number] = bound
+            elif not partition.reached(bound):
+                return False
+        return not others or self._others_at_bounds(others)
+
+    def _others_at_bounds(self, bounds: Mapping[int, int]) -> bool:
+        """Whether partitions that are not ours are committed up to their bounds, in a generation of ours."""
+        now = time.monotonic()
+        if now - self._others_at < OTHERS_EVERY_SECONDS:
+            return False
+        self._others_at = now
+        topic = self.config.names.events
+        committed = group_offsets(self.config.kafka, self.config.names.group)
+        for number, bound in bounds.items():
+            found = committed.get((topic, number))
+            if found is None or found.offset < bound or parse_metadata(found.metadata) is None:
+                return False
+        return True
+
+    # --- being seen ------------------------------------------------------------------------------------------------
+
+    def _write_status(self) -> None:
+        partitions = {str(each.number): each.status() for each in sorted(self.table.values(), key=lambda each: each.number)}
+        self.slot.write_status(self._status(partitions))
+
+    def _status(self, partitions: Mapping[str, Any]) -> dict[str, Any]:
+        emitter = getattr(self, "_emitter", None)
+        return {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "slot": self.slot.number,
+            "worker_id": self.slot.id,
+            "prefix": self.config.prefix,
+            "group": self.config.names.group,
+            "state": self._state,
+            "error": None if self.error is None else str(self.error),
+            "emitter": None if emitter is None else emitter.failing,
+            "started_at": self.started_at,
+            "updated_at": time.time(),
+            "partitions": partitions,
+        }
