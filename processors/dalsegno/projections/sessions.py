@@ -1,0 +1,201 @@
+"""The projection ``sessions``: one row per session, what a list of sessions shows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dalsegno.model.lifecycle import Verdict
+from dalsegno.model.lifecycle.state import APPROVAL, TOOL
+from dalsegno.model.records import FIRST_SEQ, Event
+from dalsegno.projections.base import ALL, HeadFacts, Projection, Rows, clock, cut, plus
+from dalsegno.projections.rows import SessionRow, SessionStatus
+
+_FAILED_OUTCOMES = frozenset({"FAILED", "CANCELLED", "GIVEN_UP"})
+
+_STATUS_AFTER: dict[str, SessionStatus] = {
+    "SessionCreated": "CREATED",
+    "SessionStarted": "RUNNING",
+    "SessionForked": "RUNNING",
+    "SessionPaused": "PAUSED",
+    "SessionResumed": "RUNNING",
+    "SessionCompleted": "COMPLETED",
+    "SessionFailed": "FAILED",
+    "SessionCancelled": "CANCELLED",
+}
+
+
+class Sessions(Projection[SessionRow]):
+    name = "sessions"
+    version = 1
+    handles = ALL
+    row = SessionRow
+
+    def fold(self, rows: Rows[SessionRow], event: Event, verdict: Verdict) -> None:
+        row = rows.get() or SessionRow()
+        at = clock(event.meta)
+        if event.seq == FIRST_SEQ:
+            row.started_at = at
+        if at is not None:
+            row.last_event_at = at
+        if verdict.findings:
+            row.findings += len(verdict.findings)
+        if verdict.opened or verdict.closed:
+            row.approvals_open += _count(verdict.opened, APPROVAL) - _count(verdict.closed, APPROVAL)
+        status = _STATUS_AFTER.get(event.type)
+        if status is not None:
+            row.status = status
+        change = _CHANGES.get(event.type)
+        if change is not None:
+            change(row, event.body, verdict)
+        rows.put((), row)
+
+    def fold_violation(self, rows: Rows[SessionRow], _event: Event, verdict: Verdict) -> None:
+        row = rows.get() or SessionRow()
+        row.violations += 1
+        row.findings += len(verdict.findings)
+        rows.put((), row)
+
+    def fold_stub(self, rows: Rows[SessionRow], event: Event) -> None:
+        status = _STATUS_AFTER.get(event.type)
+        if status is not None:
+            row = rows.get() or SessionRow()
+            row.status = status
+            rows.put((), row)
+
+    def fold_head(self, rows: Rows[SessionRow], head: HeadFacts) -> None:
+        row = rows.get() or SessionRow()
+        row.last_seq, row.head_hash, row.epoch = head.seq, head.hash, head.epoch
+        row.events, row.stubs, row.superseded = head.seq, head.stubs, head.superseded
+        row.held_reason, row.held_seq = head.held_reason, head.held_seq
+        rows.put((), row)
+
+
+def _count(operations: tuple[tuple[str, str], ...], kind: str) -> int:
+    return sum(1 for each, _ in operations if each == kind)
+
+
+# --- what single types change -----------------------------------------------------------------------------------------
+# A call is failed once it has ended badly; an attempt after that takes it back until it has ended too.
+
+
+def _created(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.profile = body["profile"]
+    row.workflow_name = cut(body["workflow_name"]) or ""
+    goal = body["goal"]
+    row.goal_digest = None if goal is None else goal["digest"]
+
+
+def _forked(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.forked_from = body["parent_session"][:200]
+    row.forked_at_seq = body["parent_at"]["seq"]
+
+
+def _session_failed(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.error_class = cut(body["error"]["error_class"])
+    row.error_message = cut(body["error"]["message"])
+
+
+def _recovered(row: SessionRow, _: Any, verdict: Verdict) -> None:
+    row.failed_tool_calls += _count(verdict.closed, TOOL)
+
+
+def _stage_started(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.stage_id = cut(body["stage_id"])
+
+
+def _turn_started(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.turns += 1
+    if body["agent"] is not None:
+        row.agent = cut(body["agent"])
+
+
+def _message(row: SessionRow, _body: Any, _: Verdict) -> None:
+    row.messages += 1
+
+
+def _compressed(row: SessionRow, _body: Any, _: Verdict) -> None:
+    row.compressions += 1
+
+
+def _inference_requested(row: SessionRow, body: Any, _: Verdict) -> None:
+    if body["model"] is not None:
+        row.model = cut(body["model"])
+
+
+def _inference_completed(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.inferences += 1
+    if body["model"] is not None:
+        row.model = cut(body["model"])
+    usage = body["usage"]
+    row.input_tokens = plus(row.input_tokens, usage["input"] or 0)
+    row.output_tokens = plus(row.output_tokens, usage["output"] or 0)
+    row.cache_read_tokens = plus(row.cache_read_tokens, usage["cache_read"] or 0)
+    row.cache_creation_tokens = plus(row.cache_creation_tokens, usage["cache_creation"] or 0)
+    row.reasoning_tokens = plus(row.reasoning_tokens, usage["reasoning"] or 0)
+    row.cost_usd_micros = plus(row.cost_usd_micros, body["cost_usd_micros"] or 0)
+
+
+def _call_requested(row: SessionRow, _body: Any, _: Verdict) -> None:
+    row.tool_calls += 1
+
+
+def _call_rejected(row: SessionRow, _body: Any, _: Verdict) -> None:
+    row.failed_tool_calls += 1
+
+
+def _call_failed(row: SessionRow, _body: Any, verdict: Verdict) -> None:
+    row.failed_tool_calls += _count(verdict.closed, TOOL)
+
+
+def _call_goes_on(row: SessionRow, _body: Any, verdict: Verdict) -> None:
+    row.failed_tool_calls = max(0, row.failed_tool_calls - _count(verdict.opened, TOOL))
+    # What was left in doubt is given up: it ends here.
+    row.failed_tool_calls += _count(verdict.closed, TOOL)
+
+
+def _call_received(row: SessionRow, body: Any, verdict: Verdict) -> None:
+    _call_ended(row, body["status"] == "ERROR", verdict)
+
+
+def _sub_session_ended(row: SessionRow, body: Any, verdict: Verdict) -> None:
+    _call_ended(row, body["outcome"] in _FAILED_OUTCOMES, verdict)
+
+
+def _call_ended(row: SessionRow, failed: bool, verdict: Verdict) -> None:
+    if not _count(verdict.closed, TOOL):
+        # Its last attempt had been counted as failed, unless a stub stands where that was said.
+        row.failed_tool_calls = max(0, row.failed_tool_calls - 1)
+    row.failed_tool_calls += failed
+
+
+def _validated(row: SessionRow, body: Any, _: Verdict) -> None:
+    if not body["intermediate"]:
+        row.verdict, row.score = body["verdict"], cut(body["score"])
+
+
+def _validation_amended(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.verdict, row.score = body["verdict"], cut(body["score"])
+
+
+_CHANGES: dict[str, Callable[[SessionRow, Any, Verdict], None]] = {
+    "SessionCreated": _created,
+    "SessionForked": _forked,
+    "SessionFailed": _session_failed,
+    "SessionRecovered": _recovered,
+    "StageStarted": _stage_started,
+    "TurnStarted": _turn_started,
+    "MessageReceived": _message,
+    "CompressionCompleted": _compressed,
+    "InferenceRequested": _inference_requested,
+    "InferenceCompleted": _inference_completed,
+    "ToolCallRequested": _call_requested,
+    "ToolCallRejected": _call_rejected,
+    "ToolCallFailed": _call_failed,
+    "ToolCallStarted": _call_goes_on,
+    "ToolRetryDecided": _call_goes_on,
+    "ToolReceiptRecorded": _call_received,
+    "SubSessionEnded": _sub_session_ended,
+    "ValidationDecided": _validated,
+    "ValidationAmended": _validation_amended,
+}

@@ -1,0 +1,192 @@
+"""The projection ``tools``: one row per tool call, from request to end, with the decision that let it run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from dalsegno.model.lifecycle import Verdict
+from dalsegno.model.lifecycle.state import APPROVAL, TOOL, id_in
+from dalsegno.model.records import Event
+from dalsegno.projections.base import Projection, Rows, clock, cut
+from dalsegno.projections.rows import ApprovalOfCall, ToolCallRow
+
+_TOOL_CALL: Final = "TOOL_CALL"
+_GOOD_OUTCOMES: Final = frozenset({"SUCCESS", "PARTIAL"})
+
+_Fold = Callable[[Rows[ToolCallRow], Event, Verdict], None]
+_Change = Callable[[ToolCallRow, Event], None]
+
+
+def _requested(rows: Rows[ToolCallRow], event: Event, _: Verdict) -> None:
+    body, meta = event.body, event.meta
+    row = ToolCallRow(
+        name=cut(body["name"]) or "",
+        effect=body["effect"],
+        risk=body["risk"],
+        requested_seq=event.seq,
+        requested_at=clock(meta),
+        inference_id=cut(body["inference_id"]),
+        native_call_id=cut(body["native_call_id"]),
+        stage_id=cut(meta.get("stage_id")),
+        turn_id=cut(meta.get("turn_id")),
+        arguments_digest=body["arguments_digest"],
+    )
+    rows.put((id_in(body, "tool_call_id"),), row)
+
+
+def _policy(rows: Rows[ToolCallRow], event: Event, _: Verdict) -> None:
+    body = event.body
+    row_id = (id_in(body, "subject_id"),)
+    row = rows.get(row_id) if body["subject"] == _TOOL_CALL else None
+    if row is not None:
+        row.decision_id, row.decision = cut(body["decision_id"]), body["decision"]
+        rows.put(row_id, row)
+
+
+def _approval_requested(rows: Rows[ToolCallRow], event: Event, _: Verdict) -> None:
+    body = event.body
+    row_id = (id_in(body, "subject_id"),)
+    row = rows.get(row_id) if body["subject"] == _TOOL_CALL else None
+    if row is not None:
+        row.approval_id, row.approval, row.approver = cut(body["approval_id"]), "OPEN", None
+        rows.put(row_id, row)
+        rows.private.put((id_in(body, "approval_id"),), ApprovalOfCall(tool_call_id=row_id[0]))
+
+
+def _approval_ended(outcome: str) -> _Fold:
+    def fold(rows: Rows[ToolCallRow], event: Event, _: Verdict) -> None:
+        approver = event.meta.get("actor_id") if outcome in ("GRANTED", "DENIED") else None
+        _end_approval(rows, id_in(event.body, "approval_id"), outcome, cut(approver))
+
+    return fold
+
+
+def _end_approval(rows: Rows[ToolCallRow], approval_id: str, outcome: str, approver: str | None) -> None:
+    of_call = rows.private.get((approval_id,))
+    if of_call is None:
+        return
+    rows.private.delete((approval_id,))
+    row = rows.get((of_call.tool_call_id,))
+    if row is not None and row.approval_id is not None and row.approval_id[:200] == approval_id[:200]:
+        row.approval, row.approver = outcome, approver
+        rows.put((of_call.tool_call_id,), row)
+
+
+def _recovered(rows: Rows[ToolCallRow], event: Event, verdict: Verdict) -> None:
+    """What the recovery closed has ended; of what it left open, only calls that had started may have run."""
+    for kind, id in verdict.closed:
+        if kind == APPROVAL:
+            _end_approval(rows, id, "WITHDRAWN", None)
+        elif kind == TOOL:
+            row = rows.get((id,))
+            if row is not None:
+                row.status, row.ended_at, row.ended_seq = "FAILED", clock(event.meta), event.seq
+                rows.put((id,), row)
+    for item in event.body["in_flight"]:
+        row_id = (id_in(item, "id"),)
+        row = rows.get(row_id) if item["kind"] == TOOL else None
+        if row is not None and row.status in ("STARTED", "DELEGATED", "UNKNOWN_OUTCOME"):
+            row.status = "AUTHORIZED" if item["resolution"] == "RETRY" else "UNKNOWN_OUTCOME"
+            rows.put(row_id, row)
+
+
+def _sub_session_ended(rows: Rows[ToolCallRow], event: Event, verdict: Verdict) -> None:
+    body = event.body
+    closed = [id for kind, id in verdict.closed if kind == TOOL]
+    row_id = (closed[0] if closed else id_in(body, "tool_call_id"),)
+    row = rows.get(row_id)
+    if row is not None:
+        row.status = "OK" if body["outcome"] in _GOOD_OUTCOMES else "ERROR"
+        row.ended_at, row.ended_seq = clock(event.meta), event.seq
+        row.result_digest = None if body["result"] is None else body["result"]["digest"]
+        rows.put(row_id, row)
+
+
+# --- events that change the row of the call they name ---------------------------------------------------------------
+
+
+def _authorized(row: ToolCallRow, event: Event) -> None:
+    body = event.body
+    row.status, row.basis = "AUTHORIZED", body["basis"]
+    row.effective_arguments_digest = body["effective_arguments_digest"]
+    if body["decision_id"] is not None:
+        row.decision_id = cut(body["decision_id"])
+    if body["approval_id"] is not None:
+        row.approval_id = cut(body["approval_id"])
+
+
+def _rejected(row: ToolCallRow, event: Event) -> None:
+    row.status, row.basis = "REJECTED", event.body["basis"]
+    row.ended_at, row.ended_seq = clock(event.meta), event.seq
+
+
+def _started(row: ToolCallRow, event: Event) -> None:
+    body = event.body
+    row.status = "STARTED" if body["child_session"] is None else "DELEGATED"
+    row.attempts, row.child_session = body["attempt"], cut(body["child_session"])
+    row.started_at, row.ended_at, row.ended_seq = clock(event.meta), None, None
+
+
+def _received(row: ToolCallRow, event: Event) -> None:
+    body = event.body
+    row.status = "ERROR" if body["status"] == "ERROR" else "OK"
+    row.started_at = row.started_at if body["started_at"] is None else body["started_at"]
+    row.ended_at = clock(event.meta) if body["ended_at"] is None else body["ended_at"]
+    row.ended_seq, row.exit_code = event.seq, body["exit_code"]
+    row.result_digest, row.simulated = body["result_digest"], body["simulated"]
+
+
+def _failed(row: ToolCallRow, event: Event) -> None:
+    body = event.body
+    row.status = "UNKNOWN_OUTCOME" if body["reason"] == "UNKNOWN_OUTCOME" else "FAILED"
+    row.attempts, row.ended_at, row.ended_seq = body["attempt"], clock(event.meta), event.seq
+    row.error_class = body["reason"] if body["error"] is None else cut(body["error"]["error_class"])
+
+
+def _retry(row: ToolCallRow, event: Event) -> None:
+    if event.body["retry"]:
+        row.status, row.ended_at, row.ended_seq = "AUTHORIZED", None, None
+    else:
+        row.status = "FAILED"
+
+
+_CALL_CHANGES: dict[str, _Change] = {
+    "ToolCallAuthorized": _authorized,
+    "ToolCallRejected": _rejected,
+    "ToolCallStarted": _started,
+    "ToolReceiptRecorded": _received,
+    "ToolCallFailed": _failed,
+    "ToolRetryDecided": _retry,
+}
+
+_FOLDS: dict[str, _Fold] = {
+    "ToolCallRequested": _requested,
+    "PolicyEvaluated": _policy,
+    "ApprovalRequested": _approval_requested,
+    "ApprovalGranted": _approval_ended("GRANTED"),
+    "ApprovalDenied": _approval_ended("DENIED"),
+    "ApprovalExpired": _approval_ended("EXPIRED"),
+    "ApprovalWithdrawn": _approval_ended("WITHDRAWN"),
+    "SessionRecovered": _recovered,
+    "SubSessionEnded": _sub_session_ended,
+}
+
+
+class Tools(Projection[ToolCallRow]):
+    name = "tools"
+    version = 1
+    handles = frozenset({*_FOLDS, *_CALL_CHANGES})
+    row = ToolCallRow
+    private_row = ApprovalOfCall
+
+    def fold(self, rows: Rows[ToolCallRow], event: Event, verdict: Verdict) -> None:
+        change = _CALL_CHANGES.get(event.type)
+        if change is None:
+            _FOLDS[event.type](rows, event, verdict)
+            return
+        row_id = (id_in(event.body, "tool_call_id"),)
+        row = rows.get(row_id)
+        if row is not None:
+            change(row, event)
+            rows.put(row_id, row)

@@ -1,0 +1,316 @@
+"""The store on disk: RocksDB by rocksdict. The only module that imports it.
+
+A RocksDB folder has one owner. ``LOCK`` is never deleted: a file that a dead process left is no obstacle, and one that
+is held belongs to somebody. Iterators, checkpoints and family handles must be gone before ``close()``, or the lock
+stays and a later read crashes the process; so scans hold none between chunks, and ``close`` drops the rest.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import rocksdict as rd
+
+from dalsegno.errors import Conflict, DalsegnoError, DiskFull, Failed, NotFound, NotPermitted, StoreDamaged, StoreLocked
+from dalsegno.state.kv import FAMILIES, JOURNAL, SCAN_CHUNK_ROWS, STATE
+
+_MIB: Final = 1024 * 1024
+_BLOOM_BITS_PER_KEY: Final = 10
+_OPEN_FILES_PER_SHARD: Final = 128
+_OPEN_FILES_SPARE: Final = 512
+"""Sockets, logs, libraries: what a process needs beside its shards."""
+
+
+@dataclass(frozen=True)
+class RocksBudget:
+    """Memory for all shards of a process together, in bytes: one block cache, one budget of write buffers."""
+
+    cache_bytes: int = 64 * _MIB
+    write_buffer_bytes: int = 64 * _MIB
+    wal_bytes: int = 64 * _MIB
+    """Per shard: the write-ahead log is flushed into tables when it is longer."""
+
+    @cached_property
+    def cache(self) -> rd.Cache:
+        return rd.Cache(self.cache_bytes)
+
+    @cached_property
+    def write_buffers(self) -> rd.WriteBufferManager:
+        return rd.WriteBufferManager(self.write_buffer_bytes, False)
+
+
+DEFAULT_BUDGET: Final = RocksBudget()
+
+
+def raise_file_limit(shards: int) -> int:
+    """Make room for the files of so many shards, as far as the system allows; returns the limit then in force.
+
+    Raises Failed if even the hard limit is too low.
+    """
+    wanted = shards * _OPEN_FILES_PER_SHARD + _OPEN_FILES_SPARE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if limit < wanted:
+        raise Failed(
+            f"a process may open {hard} files",
+            wanted=f"{wanted} for {shards} partitions",
+            todo="raise the limit (ulimit -n), or give this worker fewer partitions",
+            limit=hard,
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return limit
+
+
+def translate(error: Exception, path: str) -> DalsegnoError | None:
+    """Our error for one of RocksDB's, which are told apart by their text alone; None if it is none of RocksDB's."""
+    if type(error) not in (Exception, OSError, PermissionError, FileExistsError, rd.DbClosedError):
+        return None
+    text = str(error)
+    low = text.lower()
+    if "lock hold by current process" in low or "while lock file" in low:
+        here = "this process" if "current process" in low else "another process"
+        return StoreLocked(
+            f"the store {path} is open in {here}",
+            wanted="one owner at a time",
+            todo="stop the other worker, or give this one another slot; never delete the file LOCK",
+            path=path,
+        )
+    if "permission denied" in low or "read-only file system" in low or isinstance(error, PermissionError):
+        return NotPermitted(
+            f"no access to the store {path}: {text}", todo="give this user read and write access", path=path
+        )
+    if "no space left" in low or "disk quota exceeded" in low:
+        return DiskFull(
+            f"no space left for the store {path}", todo="free space; the shard goes on by itself", path=path
+        )
+    if isinstance(error, rd.DbClosedError) or "already closed" in low:
+        return Conflict(f"the store {path} is closed", path=path)
+    if "does not exist (create_if_missing is false)" in low:
+        return NotFound(f"no store in {path}", path=path)
+    if low.startswith("corruption") or "no such file" in low or "io error" in low or "file exists" in low:
+        return StoreDamaged(
+            f"the store {path} cannot be read: {text}",
+            todo="set the folder aside; the shard is built again from a snapshot or from the log",
+            path=path,
+        )
+    return None
+
+
+def _translated(error: Exception, path: str) -> Exception:
+    return translate(error, path) or error
+
+
+def _options(budget: RocksBudget, family: str, *, create: bool) -> rd.Options:
+    options = rd.Options(raw_mode=True)
+    options.create_if_missing(create)
+    options.create_missing_column_families(create)
+    table = rd.BlockBasedOptions()
+    table.set_block_cache(budget.cache)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    if family == JOURNAL:
+        # Read in order or by known offsets only: large blocks pack better, and a filter would never say no.
+        table.set_block_size(32 * 1024)
+    else:
+        table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(rd.DBCompressionType.zstd() if family == JOURNAL else rd.DBCompressionType.lz4())
+    options.set_write_buffer_manager(budget.write_buffers)
+    options.set_write_buffer_size(16 * _MIB)
+    options.set_max_total_wal_size(budget.wal_bytes)
+    options.set_max_open_files(_OPEN_FILES_PER_SHARD)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(_MIB)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    return options
+
+
+class RocksReader:
+    """A RocksDB folder that is read: the half that primary and secondary share."""
+
+    def __init__(self, path: Path, db: rd.Rdict) -> None:
+        self.path = path
+        self._db: rd.Rdict | None = db
+        self._families: dict[str, rd.Rdict] = {family: db.get_column_family(family) for family in FAMILIES}
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._families[family].get(key)
+        except Exception as error:
+            raise _translated(error, str(self.path)) from error
+        return value
+
+    def multi_get(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        if not keys:
+            return []
+        try:
+            values: list[bytes | None] = self._families[family].get(list(keys))  # type: ignore[assignment]
+        except Exception as error:
+            raise _translated(error, str(self.path)) from error
+        return values
+
+    def scan(
+        self, family: str, start: bytes = b"", end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        while True:
+            rows = self._chunk(family, start, end, reverse)
+            yield from rows
+            if len(rows) < SCAN_CHUNK_ROWS:
+                return
+            if reverse:
+                end = rows[-1][0]
+            else:
+                start = rows[-1][0] + b"\x00"
+
+    def _chunk(self, family: str, start: bytes, end: bytes | None, reverse: bool) -> list[tuple[bytes, bytes]]:
+        # rocksdict 0.3.29 takes no notice of a lower bound in the options, so the start is given by hand.
+        bounds = rd.ReadOptions()
+        if end is not None:
+            bounds.set_iterate_upper_bound(end)
+        rows: list[tuple[bytes, bytes]] = []
+        try:
+            items: Any = self._families[family].items(
+                backwards=reverse, from_key=None if reverse or not start else start, read_opt=bounds
+            )
+            for row in items:
+                if reverse and row[0] < start:
+                    break
+                rows.append(row)
+                if len(rows) == SCAN_CHUNK_ROWS:
+                    break
+            del items
+        except KeyError:
+            raise Conflict(f"the store {self.path} is closed", path=str(self.path)) from None
+        except Exception as error:
+            raise _translated(error, str(self.path)) from error
+        return rows
+
+    def close(self) -> None:
+        db, self._db = self._db, None
+        self._families.clear()
+        if db is not None:
+            db.close()
+
+
+class RocksSecondary(RocksReader):
+    """Another process's shard, read while that process writes it. What it shows moves only at ``catch_up``."""
+
+    def catch_up(self) -> None:
+        """Show what the owner has written by now.
+
+        A folder that was deleted meanwhile goes on being served as it was, without an error: look at the pointer to
+        the current folder as well.
+        """
+        if self._db is None:
+            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        try:
+            self._db.try_catch_up_with_primary()
+        except Exception as error:
+            raise _translated(error, str(self.path)) from error
+
+
+class RocksBatch:
+    """A RocksDB write batch: one record of the write-ahead log, so it is there whole or not at all."""
+
+    def __init__(self, families: dict[str, rd.ColumnFamily]) -> None:
+        self.raw = rd.WriteBatch(raw_mode=True)
+        self._families = families
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        self.raw.put(key, value, self._families[family])
+
+    def delete(self, family: str, key: bytes) -> None:
+        self.raw.delete(key, self._families[family])
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        self.raw.delete_range(start, end, self._families[family])
+
+    @property
+    def size_bytes(self) -> int:
+        return self.raw.size_in_bytes()
+
+
+class RocksStore(RocksReader):
+    """The shard's own store, held for writing."""
+
+    def __init__(self, path: Path, db: rd.Rdict) -> None:
+        super().__init__(path, db)
+        self._handles = {family: db.get_column_family_handle(family) for family in FAMILIES}
+
+    @classmethod
+    def open(cls, path: Path, budget: RocksBudget = DEFAULT_BUDGET, *, create: bool = True) -> RocksStore:
+        """Open the folder for writing, and create it if it is not there and ``create``.
+
+        Raises StoreLocked, NotPermitted, StoreDamaged, DiskFull, NotFound; each names the path.
+        """
+        try:
+            if create:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            options = {family: _options(budget, family, create=create) for family in FAMILIES}
+            db = rd.Rdict(str(path), _options(budget, STATE, create=create), options)
+        except Exception as error:
+            raise _translated(error, str(path)) from error
+        return cls(path, db)
+
+    def batch(self) -> RocksBatch:
+        return RocksBatch(self._handles)
+
+    def write(self, batch: RocksBatch) -> None:
+        if self._db is None:
+            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        try:
+            self._db.write(batch.raw)
+        except Exception as error:
+            raise _translated(error, str(self.path)) from error
+
+    def checkpoint(self, folder: Path) -> None:
+        if self._db is None:
+            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            maker = rd.Checkpoint(self._db)
+            try:
+                maker.create_checkpoint(str(folder))
+            finally:
+                del maker
+        except Exception as error:
+            raise _translated(error, str(folder)) from error
+
+    def flush(self) -> None:
+        if self._db is None:
+            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        try:
+            self._db.flush_wal(True)
+        except Exception as error:
+            raise _translated(error, str(self.path)) from error
+
+    def close(self) -> None:
+        self._handles.clear()
+        super().close()
+
+
+def open_secondary(path: Path, scratch: Path, budget: RocksBudget = DEFAULT_BUDGET) -> RocksSecondary:
+    """Read a shard that another process holds. ``scratch``: a folder of the reader's own, for RocksDB's log.
+
+    Raises NotFound if there is no store in ``path``, else as ``RocksStore.open``.
+    """
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        options = {family: _options(budget, family, create=False) for family in FAMILIES}
+        for each in options.values():
+            each.set_max_open_files(-1)  # a secondary must hold the files that its owner may delete
+        main = _options(budget, STATE, create=False)
+        main.set_max_open_files(-1)
+        db = rd.Rdict(str(path), main, options, access_type=rd.AccessType.secondary(str(scratch)))
+    except Exception as error:
+        raise _translated(error, str(path)) from error
+    return RocksSecondary(path, db)

@@ -1,0 +1,173 @@
+"""One session in memory: its head, its rows, and what the batch at hand changes of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dalsegno.model.lifecycle.state import LIFECYCLE_VERSION, OpState, SessionState
+from dalsegno.projections.base import HeadFacts
+from dalsegno.state.keys import FORK, HEAD, INDEX, PRIVATE, ROW, take_text, text_part
+from dalsegno.state.kv import STATE, KeyReader, scan_prefix
+from dalsegno.state.layout import ForkLink, IndexEntry, SessionHead, decode_fork
+from dalsegno.state.tables import LIFECYCLE, CellTable, ProjectionTables, RollupRows, SessionRows, TableSpec
+
+HEAD_SPEC: Final = TableSpec(HEAD, LIFECYCLE, LIFECYCLE_VERSION, SessionHead)
+STATE_SPEC: Final = TableSpec(ROW, LIFECYCLE, LIFECYCLE_VERSION, SessionState)
+OPS_SPEC: Final = TableSpec(PRIVATE, LIFECYCLE, LIFECYCLE_VERSION, OpState)
+LIFECYCLE_SPECS: Final = (HEAD_SPEC, STATE_SPEC, OPS_SPEC)
+
+KEPT_ROWS_PER_TABLE: Final = 256
+"""A session with more decoded rows in one table lets go of them after the batch."""
+
+
+class SessionOps:
+    """The lifecycle's view of the operation rows."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: CellTable) -> None:
+        self._table = table
+
+    def get(self, kind: str, id: str, /) -> OpState | None:
+        row: OpState | None = self._table.get((kind, id))
+        return row
+
+    def put(self, kind: str, id: str, op: OpState, /) -> None:
+        self._table.put((kind, id), op)
+
+
+class Session:
+    """What is known of one session, stored and not yet stored. Belongs to one shard and is used by one thread."""
+
+    __slots__ = (
+        "children",
+        "facts",
+        "forced",
+        "fork_changes",
+        "gone",
+        "head",
+        "heads",
+        "id",
+        "index_changes",
+        "index_prefix",
+        "known",
+        "lifecycle",
+        "lowest",
+        "ops",
+        "ops_table",
+        "part",
+        "rows",
+        "settle",
+        "state",
+        "state_changed",
+        "stored_held",
+        "stub_hashes",
+        "touched",
+    )
+
+    def __init__(
+        self,
+        session_id: str,
+        reader: KeyReader,
+        projections: tuple[ProjectionTables, ...],
+        totals: dict[str, CellTable],
+        partition: int,
+        *,
+        with_forks: bool,
+    ) -> None:
+        self.id = session_id
+        self.part = part = text_part(session_id)
+        self.index_prefix = INDEX + part
+        self.heads = CellTable(HEAD_SPEC, reader, HEAD + part, complete=False)
+        stored: SessionHead | None = self.heads.get()
+        self.known = stored is not None
+        """False: the store holds nothing of this session."""
+        self.head = stored or SessionHead()
+        self.facts = facts_of(self.head) if stored is not None else None
+        """As the projections were last told."""
+        complete = not self.known
+        self.lifecycle = CellTable(STATE_SPEC, reader, STATE_SPEC.prefix + part, complete=complete)
+        self.ops_table = CellTable(OPS_SPEC, reader, OPS_SPEC.prefix + part, complete=complete)
+        self.ops = SessionOps(self.ops_table)
+        self.state: SessionState = self.lifecycle.get() or SessionState()
+        self.rows: list[SessionRows] = [
+            RollupRows(tables, reader, part, complete=complete, totals=totals[tables.name], partition=partition)
+            if tables.rollup
+            else SessionRows(tables, reader, part, complete=complete)
+            for tables in projections
+        ]
+        self.children: dict[str, ForkLink] = _children(reader, part) if with_forks else {}
+        """Forks that begin in this session."""
+        self.index_changes: dict[tuple[int, bytes], bytes | None] = {}
+        """(seq, hash) -> encoded IndexEntry, None where the record is gone."""
+        self.fork_changes: dict[str, ForkLink | None] = {}
+        self.stub_hashes: frozenset[bytes] | None = None
+        """Of all amended records; None: not looked up yet."""
+        self.stored_held = self.head.held_reason is not None
+        self._clean()
+
+    def _clean(self) -> None:
+        self.touched = False
+        self.gone = False
+        """Nothing of the session is left in the log."""
+        self.settle = False
+        """The path must be chosen again before the batch is written."""
+        self.forced = False
+        """All rows must be folded again, whether or not the path changed."""
+        self.lowest: int | None = None
+        """The lowest seq at which the batch changed something that a fork may read."""
+        self.state_changed = False
+
+    def find(self, reader: KeyReader, seq: int, hash_: bytes) -> IndexEntry | None:
+        """What is known of one record."""
+        place = (seq, hash_)
+        if place in self.index_changes:
+            raw = self.index_changes[place]
+        elif not self.known:
+            return None
+        else:
+            raw = reader.get(STATE, self.index_prefix + seq.to_bytes(8, "big") + hash_)
+        return None if raw is None else IndexEntry.decode(raw)
+
+    def note(self, seq: int) -> None:
+        """Something changed at this seq that may matter to forks of this session."""
+        if self.lowest is None or seq < self.lowest:
+            self.lowest = seq
+
+    def tables(self) -> list[CellTable]:
+        found: list[CellTable] = [self.heads, self.lifecycle, self.ops_table]
+        for rows in self.rows:
+            found.extend(rows.parts())
+        return found
+
+    def drop_rows(self) -> None:
+        """Back to the state before the first event. Sums lose what this session added to them."""
+        self.ops_table.drop_all()
+        self.state = SessionState()
+        self.state_changed = True
+        for rows in self.rows:
+            rows.drop_all()
+        self.facts = None
+
+    def after_write(self) -> int:
+        """Forget what is written now; returns how many rows stay in memory."""
+        self.index_changes = {}
+        self.fork_changes = {}
+        self._clean()
+        self.known = self.heads.get() is not None
+        self.stored_held = self.head.held_reason is not None
+        kept = 0
+        for table in self.tables():
+            if len(table.cells) > KEPT_ROWS_PER_TABLE:
+                table.forget_clean()
+            kept += len(table.cells)
+        return kept
+
+
+def facts_of(head: SessionHead) -> HeadFacts:
+    return HeadFacts(head.seq, head.hash, head.epoch, head.held_reason, head.held_seq, head.superseded, head.stubs)
+
+
+def _children(reader: KeyReader, parent_part: bytes) -> dict[str, ForkLink]:
+    prefix = FORK + parent_part
+    return {take_text(key, len(prefix))[0]: decode_fork(raw) for key, raw in scan_prefix(reader, STATE, prefix)}

@@ -1,0 +1,241 @@
+"""The batch at hand: the sessions it touches, what it changes of them, and the one write that carries it all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dalsegno.log.schema_set import SchemaSet
+from dalsegno.projections.base import Projection
+from dalsegno.state.digest import MODULUS
+from dalsegno.state.folding import Folder
+from dalsegno.state.history import Journal, Records, gather, stored_index
+from dalsegno.state.keys import fork_key, journal_key
+from dalsegno.state.kv import JOURNAL, STATE, KeyValue, WriteBatch
+from dalsegno.state.layout import (
+    POSITION_KEY,
+    ForkLink,
+    IndexEntry,
+    Position,
+    ShardIdentity,
+    StoredDigest,
+    encode_meta,
+)
+from dalsegno.state.session import Session
+from dalsegno.state.tables import CellTable, Flush, ProjectionTables
+
+CACHED_ROWS: Final = 100_000
+"""Decoded rows that a shard keeps between batches; about half a kilobyte each."""
+
+
+class Written:
+    """What one write did."""
+
+    __slots__ = ("bytes", "held", "released", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self.held: list[str] = []
+        self.released: list[str] = []
+
+
+class ShardWork:
+    """Everything that applying needs, between ``take`` and ``write``. After an exception: ``forget``."""
+
+    def __init__(
+        self,
+        kv: KeyValue,
+        identity: ShardIdentity,
+        schemas: SchemaSet,
+        projections: Sequence[Projection[Any]],
+        position: Position,
+        cached_rows: int = CACHED_ROWS,
+    ) -> None:
+        self.kv = kv
+        self.identity = identity
+        self.schemas = schemas
+        self.position = position
+        self.tables = tuple(ProjectionTables(projection) for projection in projections)
+        self.folder = Folder(projections)
+        self._cached_rows = cached_rows
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop every cached row: what the store holds counts. The position must be read again as well."""
+        self.sessions: dict[str, Session] = {}
+        self._rows_of: dict[str, int] = {}
+        self._rows = 0
+        self.touched: list[Session] = []
+        self.journal = Journal(self.kv, self.schemas)
+        self.waiting: dict[bytes, bytes | None] = {}
+        self.totals = {
+            tables.name: CellTable(tables.totals, self.kv, tables.totals.prefix, complete=False)
+            for tables in self.tables
+            if tables.totals is not None
+        }
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def load(self, session_id: str) -> Session:
+        """The session in memory, read from the store if it is not there yet."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            session = self.sessions[session_id] = Session(
+                session_id,
+                self.kv,
+                self.tables,
+                self.totals,
+                self.identity.partition,
+                with_forks=self.position.counts.forks > 0,
+            )
+        return session
+
+    def touch(self, session: Session) -> None:
+        """The session has changed and must be written."""
+        if not session.touched:
+            session.touched = True
+            self.touched.append(session)
+        session.gone = False
+
+    def gather(self, session: Session) -> Records:
+        """All that is known of the session, this batch included."""
+        return gather(self.journal, session.id, self._index(session))
+
+    def gather_id(self, session_id: str) -> Records:
+        return self.gather(self.load(session_id))
+
+    def stub_hashes(self, session: Session) -> frozenset[bytes]:
+        """Hashes of the session's amended records."""
+        if session.stub_hashes is None:
+            control = ((seq, hash_, entry) for seq, hash_, entry in self._index(session) if seq == 0)
+            session.stub_hashes = frozenset(gather(self.journal, session.id, control).amended.stubs)
+        return session.stub_hashes
+
+    def _index(self, session: Session) -> Iterator[tuple[int, bytes, IndexEntry]]:
+        changes = session.index_changes
+        if session.known:
+            for seq, hash_, entry in stored_index(self.kv, session.id):
+                if (seq, hash_) not in changes:
+                    yield seq, hash_, entry
+        for (seq, hash_), raw in list(changes.items()):
+            if raw is not None:
+                yield seq, hash_, IndexEntry.decode(raw)
+
+    def set_fork(self, child: Session, parent: str | None, link: ForkLink | None) -> None:
+        """Note where the child begins, in its parent; take back what was noted before."""
+        before = child.head.parent
+        if before is not None and before != parent:
+            self._note_fork(before, child.id, None)
+        if parent is not None:
+            self._note_fork(parent, child.id, link)
+
+    def _note_fork(self, parent_id: str, child: str, link: ForkLink | None) -> None:
+        parent = self.load(parent_id)
+        if parent.children.get(child) == link:
+            return
+        counts = self.position.counts
+        if link is None:
+            del parent.children[child]
+            counts.forks -= 1
+        else:
+            counts.forks += child not in parent.children
+            parent.children[child] = link
+        parent.fork_changes[child] = link
+        if not parent.touched:
+            parent.touched = True
+            self.touched.append(parent)
+            parent.gone = not parent.known  # a parent that is not there yet: only the link is written
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, extra: WriteBatch | None = None) -> Written:
+        """Steps: rows told of their path's end; everything encoded into one batch; the batch written; memory trimmed.
+
+        ``self.position`` must hold the new cursor already. An exception leaves the store as it was or with the whole
+        batch; either way ``forget`` and read the position again.
+        """
+        written = Written()
+        position = self.position
+        position.batch += 1
+        batch = self.kv.batch() if extra is None else extra
+        flush = Flush(batch, position.batch.to_bytes(8, "big"))
+        for session in self.touched:
+            self._flush_session(session, flush, written)
+        for totals in self.totals.values():
+            totals.flush(flush)
+        for key, waiting in self.waiting.items():
+            _put_or_delete(batch, key, waiting)
+        for offset, raw in self.journal.pending.items():
+            if raw is None:
+                batch.delete(JOURNAL, journal_key(offset))
+            else:
+                batch.put(JOURNAL, journal_key(offset), raw)
+        for name, delta in flush.delta.items():
+            before = position.digests[name]
+            total = (int.from_bytes(before.total, "big") + delta) % MODULUS
+            position.digests[name] = StoredDigest(before.version, total.to_bytes(32, "big"))
+        batch.put(STATE, POSITION_KEY, encode_meta(position))
+        written.rows, written.bytes = flush.rows, batch.size_bytes
+        self.kv.write(batch)
+        self._settle_down()
+        return written
+
+    def _flush_session(self, session: Session, flush: Flush, written: Written) -> None:
+        batch, counts, head = flush.batch, self.position.counts, session.head
+        there = not session.gone
+        if there:
+            self.folder.finish(session)
+        if session.state_changed:
+            session.lifecycle.put((), session.state if there and head.seq else None)
+        session.heads.put((), head if there else None)
+        for table in session.tables():
+            if table.changed:
+                table.flush(flush)
+        prefix = session.index_prefix
+        for (seq, hash_), raw in session.index_changes.items():
+            _put_or_delete(batch, prefix + seq.to_bytes(8, "big") + hash_, raw)
+        for child, link in session.fork_changes.items():
+            _put_or_delete(batch, fork_key(session.id, child), None if link is None else encode_meta(link))
+        counts.sessions += there - session.known
+        is_held = there and head.held_reason is not None
+        if is_held != session.stored_held:
+            counts.held += 1 if is_held else -1
+            (written.held if is_held else written.released).append(session.id)
+
+    def _settle_down(self) -> None:
+        """After the write: nothing is pending, and memory holds the sessions used last, within the limit."""
+        self.journal.pending = {}
+        self.waiting = {}
+        sessions, rows_of = self.sessions, self._rows_of
+        for session in self.touched:
+            kept = session.after_write()
+            self._rows += kept - rows_of.get(session.id, 0)
+            rows_of[session.id] = kept
+            sessions[session.id] = sessions.pop(session.id)
+        self.touched = []
+        self._count_strangers()
+        for session_id in list(sessions):
+            if self._rows <= self._cached_rows:
+                break
+            del sessions[session_id]
+            self._rows -= rows_of.pop(session_id, 0)
+        for totals in self.totals.values():
+            if len(totals.cells) > self._cached_rows:
+                totals.forget_clean()
+
+    def _count_strangers(self) -> None:
+        """Sessions that were only looked at count as well."""
+        if len(self._rows_of) == len(self.sessions):
+            return
+        for session_id, session in self.sessions.items():
+            if session_id not in self._rows_of:
+                self._rows_of[session_id] = kept = sum(len(table.cells) for table in session.tables())
+                self._rows += kept
+
+
+def _put_or_delete(batch: WriteBatch, key: bytes, value: bytes | None) -> None:
+    if value is None:
+        batch.delete(STATE, key)
+    else:
+        batch.put(STATE, key, value)
