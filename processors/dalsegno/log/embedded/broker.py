@@ -1,7 +1,8 @@
 """Start, stop and look at the embedded broker of one data folder.
 
 Folder ``<data>/broker``: ``jars/``, ``server.properties``, ``broker.json`` (cluster id, ports), ``broker.pid``,
-``broker.log``, ``log/`` (Kafka's data), ``lock``. Start, under the lock:
+``broker.log``, ``log/`` (Kafka's data), ``lock`` (who starts or stops), ``running`` (held by the broker itself). Start,
+under the lock:
 
 1. Running already (pid file, same process, answers)? Then nothing is done.
 2. Jars: taken or fetched, each with its locked digest.
@@ -9,8 +10,8 @@ Folder ``<data>/broker``: ``jars/``, ``server.properties``, ``broker.json`` (clu
    without ``broker.json``: it is formatted again if it holds no topic, taken over if it says itself which cluster it is
    of, else refused.
 4. Ports: the remembered ones, unless another program took them; new ones are remembered before the process starts.
-5. The process is started and its pid file written. A crash between the two leaves a broker that a later start finds by
-   Kafka's own lock on the data folder, and says so.
+5. The process is started with a lock of its own, then its pid file is written. A crash between the two leaves a broker
+   that no pid file names; the next start sees its lock and refuses, since two on one folder damage Kafka's metadata.
 6. Ready: the broker answers a metadata request with this cluster's id.
 """
 
@@ -32,7 +33,7 @@ from dalsegno.errors import BrokerStartFailed, DiskFull, PortTaken, WaitTimeout
 from dalsegno.log.embedded import process
 from dalsegno.log.embedded.config import JVM_OPTIONS, LOOPBACK, free_ports, port_is_free, properties
 from dalsegno.log.embedded.failures import explain, last_lines
-from dalsegno.log.embedded.files import locked, write_atomically
+from dalsegno.log.embedded.files import locked, to_hand_over, write_atomically
 from dalsegno.log.embedded.format import ensure_formatted
 from dalsegno.log.embedded.jars import KAFKA_VERSION, class_path, ensure_jars
 from dalsegno.log.embedded.java import find_java
@@ -92,6 +93,10 @@ class _Folder:
         return self.path / "broker.json"
 
     @property
+    def held_while_running(self) -> Path:
+        return self.path / "running"
+
+    @property
     def lock(self) -> Path:
         return self.path / "lock"
 
@@ -128,6 +133,7 @@ def start(
         running = _running(folder)
         if running is not None:
             return _wait_ready(folder, running, ready_limit_seconds, port)
+        _refuse_unnamed(folder)
         executable = find_java(java)
         ensure_jars(folder.jars, announce)
         _shorten_log(folder.log_file)
@@ -148,6 +154,7 @@ def stop(data: Path, *, limit_seconds: float = STOP_LIMIT_SECONDS) -> bool:
     """Stop the broker of this data folder; False if none was running. Data stay.
 
     A broker that has not ended within the limit is killed: its log recovers at the next start.
+    Raises WaitTimeout, and BrokerStartFailed for a broker that runs and that no pid file names.
     """
     folder = _Folder(data.absolute() / "broker")
     if not folder.path.is_dir():
@@ -156,6 +163,8 @@ def stop(data: Path, *, limit_seconds: float = STOP_LIMIT_SECONDS) -> bool:
         running = _running(folder)
         if running is not None:
             _end(running, limit_seconds)
+        else:
+            _refuse_unnamed(folder)
         folder.pid_file.unlink(missing_ok=True)
         return running is not None
 
@@ -223,9 +232,12 @@ def _choose_ports(folder: _Folder, port: int | None, announce: Callable[[str], N
 def _spawn(folder: _Folder, java: Path, memory: _Remembered, overrides: Mapping[str, str]) -> process.Process:
     write_atomically(folder.path / "server.properties", properties(memory.port, memory.controller_port, overrides))
     command = [str(java), *JVM_OPTIONS, "-cp", class_path("jars"), "kafka.Kafka", "server.properties"]
-    with folder.log_file.open("ab") as log:
+    with folder.log_file.open("ab") as log, to_hand_over(folder.held_while_running) as lock:
+        if lock is None:
+            raise _unnamed(folder)
         child = subprocess.Popen(
             command,
+            pass_fds=[lock],
             cwd=folder.path,
             env={**os.environ, "LC_ALL": "C.UTF-8"},  # else Java cannot open a path with other letters than ASCII
             stdin=subprocess.DEVNULL,
@@ -239,6 +251,21 @@ def _spawn(folder: _Folder, java: Path, memory: _Remembered, overrides: Mapping[
         raise explain(folder.log_file, memory.port)
     process.write_pid_file(folder.pid_file, started)
     return started
+
+
+def _refuse_unnamed(folder: _Folder) -> None:
+    with to_hand_over(folder.held_while_running) as free:
+        if free is None:
+            raise _unnamed(folder)
+
+
+def _unnamed(folder: _Folder) -> BrokerStartFailed:
+    return BrokerStartFailed(
+        f"a broker that no pid file names is running on {folder.path}",
+        wanted="one broker at most on a data folder",
+        todo="end that java process (its command line says kafka.Kafka, its folder is this one), then start again",
+        folder=str(folder.path),
+    )
 
 
 def _wait_ready(folder: _Folder, running: process.Process, limit_seconds: float, port: int | None) -> str:

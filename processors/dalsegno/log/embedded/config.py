@@ -49,6 +49,9 @@ _FIXED = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
+    # After a kill the new process is refused until the old one's session has passed (9 s by default).
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     # One cleaner thread allocates its map at once: the default of 128 MiB is a third of this heap.

@@ -36,12 +36,6 @@ def explain(log_file: Path, port: int) -> DalsegnoError:
             todo="start again, or name another port",
             port=port,
         )
-    if "Failed to acquire lock on file .lock" in tail:
-        return BrokerStartFailed(
-            f"another broker already uses {log_file.parent}, one that this folder's pid file does not name:\n{shown}",
-            todo="end that java process (it was started from this folder), then start again",
-            log_file=str(log_file),
-        )
     return BrokerStartFailed(
         f"the broker ended while it started; its log ends with:\n{shown}",
         todo=f"see {log_file}",

@@ -1,4 +1,4 @@
-"""Small files that are there whole or not at all, and a lock with a limit."""
+"""Small files that are there whole or not at all, and locks that the system drops with their holder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from dalsegno.errors import WaitTimeout
 
@@ -30,9 +31,8 @@ def locked(path: Path, limit_seconds: float) -> Iterator[None]:
 
     Raises WaitTimeout when another process holds it for longer than the limit.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + limit_seconds
-    with path.open("a") as file:
+    with _open_for_lock(path) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,3 +46,23 @@ def locked(path: Path, limit_seconds: float) -> Iterator[None]:
                     ) from None
                 time.sleep(_LOOK_AGAIN_SECONDS)
         yield
+
+
+@contextlib.contextmanager
+def to_hand_over(path: Path) -> Iterator[int | None]:
+    """A lock that a child process takes over with the file number: it is held until the child has ended too.
+
+    None where somebody holds it.
+    """
+    with _open_for_lock(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield file.fileno()
+
+
+def _open_for_lock(path: Path) -> IO[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("a")
