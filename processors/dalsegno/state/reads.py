@@ -1,0 +1,191 @@
+"""Questions to a shard that only read: its own store, a secondary of it, or a restored snapshot.
+
+Every answer is true at ``position().cursor``. A secondary moves only when it is told to catch up, so all answers
+between two calls of ``catch_up`` are of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from dalsegno.errors import NotFound, SnapshotIncompatible
+from dalsegno.log.schema_set import SchemaSet
+from dalsegno.model.path import Path
+from dalsegno.model.records import Event, Placed
+from dalsegno.projections.base import Projection, RowId
+from dalsegno.state.digest import ProjectionDigest
+from dalsegno.state.history import Journal, Records, events_of, gather, key_of, placed, stored_index
+from dalsegno.state.keys import (
+    HEAD,
+    ROW,
+    TOTAL,
+    WAITING,
+    head_key,
+    id_part,
+    split_waiting,
+    take_id,
+    take_text,
+    text_part,
+)
+from dalsegno.state.kv import JOURNAL, STATE, KeyReader, after_prefix, scan_prefix
+from dalsegno.state.layout import Counts, IndexEntry, JournalEntry, Position, SessionHead, ShardIdentity
+from dalsegno.state.rebuild import Marks, read_marks, recompute_digests
+from dalsegno.state.session import HEAD_SPEC, LIFECYCLE_SPECS
+from dalsegno.state.tables import ProjectionTables, TableSpec
+
+
+class Waiting(NamedTuple):
+    """A record that this build cannot read or fold."""
+
+    session_id: str
+    seq: int
+    hash: bytes
+    reason: str
+
+
+class ShardReads:
+    """``where`` names the shard in errors: its folder, say."""
+
+    def __init__(
+        self, kv: KeyReader, schemas: SchemaSet, projections: Sequence[Projection[Any]], where: str = "this shard"
+    ) -> None:
+        self.kv = kv
+        self._schemas = schemas
+        self._where = where
+        self._tables = {projection.name: ProjectionTables(projection) for projection in projections}
+
+    # --- the shard -------------------------------------------------------------------------------------------------
+
+    def marks(self) -> Marks:
+        """Identity and position. Raises StoreDamaged if there is no shard."""
+        return read_marks(self.kv, self._where)
+
+    def identity(self) -> ShardIdentity:
+        return self.marks().identity
+
+    def position(self) -> Position:
+        return self.marks().position
+
+    def counts(self) -> Counts:
+        return self.position().counts
+
+    def digests(self) -> dict[str, ProjectionDigest]:
+        """As the shard keeps them."""
+        stored = self.position().digests
+        return {name: ProjectionDigest(each.version, each.total.hex()) for name, each in sorted(stored.items())}
+
+    def recompute_digests(self) -> dict[str, ProjectionDigest]:
+        """As they follow from the rows, by reading all of them."""
+        specs = [*LIFECYCLE_SPECS, *(spec for tables in self._tables.values() for spec in tables.specs())]
+        return recompute_digests(self.kv, specs)
+
+    # --- sessions --------------------------------------------------------------------------------------------------
+
+    def head(self, session_id: str) -> SessionHead | None:
+        """The end of the session's path; None if nothing of it is here."""
+        key = head_key(session_id)
+        raw = self.kv.get(STATE, key)
+        return None if raw is None else HEAD_SPEC.read(key, raw)
+
+    def sessions(self, after: str | None = None, limit: int | None = None) -> list[tuple[str, SessionHead]]:
+        """Sessions behind ``after``, in the order of their keys (shorter ids first)."""
+        start = HEAD if after is None else head_key(after) + b"\x00"
+        rows = self.kv.scan(STATE, start, after_prefix(HEAD))
+        return [(take_text(key, 1)[0], HEAD_SPEC.read(key, raw)) for key, raw in islice(rows, limit)]
+
+    def records(self, session_id: str) -> Records:
+        """All that is known of the session."""
+        return gather(Journal(self.kv, self._schemas), session_id, stored_index(self.kv, session_id))
+
+    def index(self, session_id: str) -> Iterator[tuple[int, bytes, IndexEntry]]:
+        """Seq, hash and place of every record of the session, control events (seq 0) first."""
+        return stored_index(self.kv, session_id)
+
+    def chosen(self, session_id: str) -> tuple[Records, Path]:
+        """The records, and the path through them as far as it was folded. Raises NotFound."""
+        head = self.head(session_id)
+        if head is None:
+            raise NotFound(f"no session {session_id} in {self._where}", session=session_id)
+        records = self.records(session_id)
+        path = records.choose()
+        # A fork whose parent is missing ends before the record that names the parent.
+        return records, path._replace(hashes=path.hashes[: head.seq])
+
+    def path(self, session_id: str, after: int = 0, limit: int | None = None) -> Iterator[Event]:
+        """The events of the path with seq > ``after``, in order. Raises NotFound."""
+        records, path = self.chosen(session_id)
+        hashes = path.hashes[after : None if limit is None else after + limit]
+        return events_of(Journal(self.kv, self._schemas), session_id, records, hashes, first_seq=after + 1)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """Records that hold their sessions until this build can read or fold them."""
+        for key, raw in scan_prefix(self.kv, STATE, WAITING):
+            yield Waiting(*split_waiting(key), raw[8:].decode("ascii"))
+
+    # --- rows ------------------------------------------------------------------------------------------------------
+
+    def row(self, projection: str, session_id: str, row_id: RowId = ()) -> Any:
+        """One row, or None."""
+        spec = self._spec(projection, ROW)
+        key = spec.prefix + text_part(session_id) + id_part(row_id)
+        raw = self.kv.get(STATE, key)
+        return None if raw is None else spec.read(key, raw)
+
+    def rows(self, projection: str, session_id: str) -> Iterator[tuple[RowId, Any]]:
+        """All rows of a session, by id."""
+        spec = self._spec(projection, ROW)
+        prefix = spec.prefix + text_part(session_id)
+        for key, raw in scan_prefix(self.kv, STATE, prefix):
+            yield take_id(key, len(prefix)), spec.read(key, raw)
+
+    def rollups(self, projection: str) -> Iterator[tuple[RowId, Any]]:
+        """All sums, by key; its first part is the partition."""
+        spec = self._spec(projection, TOTAL)
+        for key, raw in scan_prefix(self.kv, STATE, spec.prefix):
+            yield take_id(key, len(spec.prefix)), spec.read(key, raw)
+
+    def public_rows(self, projection: str) -> Iterator[tuple[bytes, Any]]:
+        """(row key, row) of a projection's rows or sums, in the order of the row keys."""
+        tables = self._of(projection)
+        spec = tables.totals or tables.rows
+        for key, raw in scan_prefix(self.kv, STATE, spec.prefix):
+            yield key, spec.read(key, raw)
+
+    # --- journal ---------------------------------------------------------------------------------------------------
+
+    def journal(self, offset: int) -> Placed | None:
+        """The record at this offset, decoded; None if the journal has none."""
+        entry = Journal(self.kv, self._schemas).entry(offset)
+        return None if entry is None else placed(self._schemas, entry, key_of(entry))
+
+    def journal_entries(self, start: int = 0) -> Iterator[tuple[int, JournalEntry]]:
+        """Every entry from this offset on, undecoded."""
+        for key, raw in self.kv.scan(JOURNAL, start.to_bytes(8, "big")):
+            yield int.from_bytes(key, "big"), JournalEntry.decode(raw)
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _of(self, projection: str) -> ProjectionTables:
+        tables = self._tables.get(projection)
+        if tables is None:
+            raise NotFound(f"no projection {projection!r}", wanted=f"one of {', '.join(sorted(self._tables))}")
+        stored = self.position().digests.get(projection)
+        if stored is None or stored.version != tables.version:
+            found = "no rows" if stored is None else "rows that are being folded again" if stored.version < 0 else ""
+            raise SnapshotIncompatible(
+                f"{self._where} holds {found or f'rows of version {stored.version if stored else 0}'} of {projection}",
+                wanted=f"rows of version {tables.version}",
+                todo="wait until a worker of this release has folded them again",
+                projection=projection,
+            )
+        return tables
+
+    def _spec(self, projection: str, kind: bytes) -> TableSpec:
+        tables = self._of(projection)
+        spec = tables.rows if kind == ROW else tables.totals
+        if spec is None or spec.kind != kind:
+            what = "sums, no rows per session" if tables.rollup else "rows per session, no sums"
+            raise NotFound(f"projection {projection} has {what}", projection=projection)
+        return spec
