@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.state.slot import is_held, read_status, slot_folders
+
+if TYPE_CHECKING:
+    from dalsegno.streams.config import WorkerConfig
 
 EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_NO_WORKER = 0, 1, 6
 # A worker writes its status several times a second; one that did not for so long hangs.
@@ -32,11 +35,19 @@ def run(ctx: Context, slot: int | None) -> None:
     The first signal ends at the edge of a batch, after sending what changed; the second one ends at once.
     """
     from dalsegno.streams.app import run_worker
+
+    config = worker_config(ctx, slot)
+    note(f"worker of group {config.names.group} starts; stop it with Ctrl-C")
+    run_worker(config)
+
+
+def worker_config(ctx: Context, slot: int | None) -> WorkerConfig:
+    """The worker that this process's settings describe."""
     from dalsegno.streams.config import WorkerConfig
     from dalsegno.streams.faults import fault_from_environment
 
     set_ = ctx.settings.worker
-    config = WorkerConfig(
+    return WorkerConfig(
         kafka=ctx.kafka,
         prefix=ctx.prefix,
         data=ctx.data,
@@ -49,8 +60,6 @@ def run(ctx: Context, slot: int | None) -> None:
         snapshot_every_seconds=set_.snapshot_every_seconds,
         fault=fault_from_environment(),
     )
-    note(f"worker of group {config.names.group} starts; stop it with Ctrl-C")
-    run_worker(config)
 
 
 @command.command(epilog="Example: dalsegno worker status -o json")

@@ -1,0 +1,84 @@
+"""What several nouns of the command line share: who asks, confirmations, and times that people can read."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from datetime import UTC, datetime
+
+import click
+
+from dalsegno.cli.context import Context
+from dalsegno.errors import Failed, NotFound, Usage
+from dalsegno.log.kafka import KafkaConfig
+from dalsegno.replay.execute import Conductor
+from dalsegno.replay.world import Place
+from dalsegno.storage.object_store import FolderStore
+
+# A confirmation above this asks for a name instead of a letter.
+NAME_ABOVE_RECORDS = 1_000_000
+
+
+def who() -> str:
+    """User and host, for the records of what was done."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def iso(micros: int) -> str:
+    """Microseconds since 1970 as an ISO time in UTC."""
+    return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def confirm(question: str, *, name: str, records: int, yes: bool) -> None:
+    """Ask before something is changed. Raises Usage without a terminal and ``--yes``, Failed for a no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Usage(
+            "there is no terminal to ask on", wanted="a terminal, or --yes", todo="look at the plan, then add --yes"
+        )
+    if records > NAME_ABOVE_RECORDS:
+        given = click.prompt(f"{question} Type {name} to go on", err=True, default="", show_default=False)
+        agreed = given == name
+    else:
+        agreed = click.confirm(question, err=True)
+    if not agreed:
+        raise Failed("not confirmed; nothing was changed")
+
+
+def place_of(ctx: Context) -> Place:
+    from dalsegno.projections.registry import installed
+
+    kafka: KafkaConfig = ctx.kafka
+    versions = {name: projection.version for name, projection in installed().items()}
+    return Place(kafka, ctx.prefix, ctx.data, versions)
+
+
+def conductor_of(ctx: Context) -> Conductor:
+    """Carries out replays for this process's settings; says its steps on stderr."""
+    from dalsegno.cli.output import note
+    from dalsegno.streams.faults import fault_from_environment
+
+    return Conductor(
+        place=place_of(ctx),
+        store=FolderStore(ctx.store),
+        by=who(),
+        session_timeout_seconds=ctx.settings.worker.session_timeout_seconds,
+        tell=note,
+        fault=fault_from_environment(),
+    )
+
+
+def one_match(prefix: str, names: list[str], what: str) -> str:
+    """The one name that is, or begins with, what was given. Raises NotFound, and Usage where several do."""
+    found = [name for name in names if name == prefix] or [name for name in names if name.startswith(prefix)]
+    if not found or not prefix:
+        raise NotFound(f"there is no {what} {prefix}", wanted=f"the id of a {what}", todo="see the list of them")
+    if len(found) > 1:
+        raise Usage(f"{prefix} begins {len(found)} ids", wanted=f"the id of one {what}", todo="give more of it")
+    return found[0]

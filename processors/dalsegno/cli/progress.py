@@ -1,0 +1,83 @@
+"""Progress of a replay on stderr: a bar per partition on a terminal, else a line every ten seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dalsegno.cli.output import note
+from dalsegno.replay.execute import Progress
+
+LINE_EVERY_SECONDS = 10.0
+# More bars than fit on a screen tell less than one.
+MAX_BARS = 16
+
+Show = Callable[[list[Progress]], None]
+
+
+@contextmanager
+def bars(title: str) -> Iterator[Show]:
+    """Call what this gives with the state of every partition, as often as you like."""
+    if sys.stderr.isatty():
+        with _bars(title) as show:
+            yield show
+    else:
+        yield _Lines(title).show
+
+
+class _Lines:
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._last = time.monotonic()
+        self._records = 0
+
+    def show(self, parts: list[Progress]) -> None:
+        now = time.monotonic()
+        if not parts or now - self._last < LINE_EVERY_SECONDS:
+            return
+        records = sum(part.position - part.start for part in parts)
+        rate = max(0, records - self._records) / (now - self._last)
+        left = sum(max(0, part.bound - part.position) for part in parts)
+        done = sum(part.done for part in parts)
+        note(f"{self._title}: {records} records, {rate:.0f}/s, {left} left, {done} of {len(parts)} partitions done")
+        self._last, self._records = now, records
+
+
+@contextmanager
+def _bars(title: str) -> Iterator[Show]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    progress = RichProgress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    tasks: dict[int, TaskID] = {}
+
+    def show(parts: list[Progress]) -> None:
+        rows = parts if len(parts) <= MAX_BARS else _together(parts)
+        for part in rows:
+            if part.partition not in tasks:
+                name = title if part.partition < 0 else f"partition {part.partition}"
+                tasks[part.partition] = progress.add_task(name, total=part.bound - part.start, rate="")
+            task = tasks[part.partition]
+            speed = progress.tasks[progress.task_ids.index(task)].speed
+            rate = f"{speed:.0f}/s" if speed else ("done" if part.done else "")
+            progress.update(task, completed=min(part.position, part.bound) - part.start, rate=rate)
+
+    with progress:
+        yield show
+
+
+def _together(parts: list[Progress]) -> list[Progress]:
+    """All partitions as one bar."""
+    start = sum(part.start for part in parts)
+    position = sum(min(part.position, part.bound) for part in parts)
+    return [Progress(-1, start, position, sum(part.bound for part in parts), all(part.done for part in parts))]

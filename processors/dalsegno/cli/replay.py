@@ -1,0 +1,230 @@
+"""``dalsegno replay``: build the projections anew from a place in the log, beside what is read, and switch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import click
+
+from dalsegno.cli.common import conductor_of, confirm
+from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.output import emit, note
+from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
+from dalsegno.cli.progress import bars
+from dalsegno.errors import DalsegnoError, Usage
+from dalsegno.replay.execute import Conductor, Progress, bounds_of
+from dalsegno.replay.store import StoredReplay, read_replays
+from dalsegno.replay.target import parse_hole, parse_target
+
+MODES = ("projection-only", "partial")
+FOLLOW_TIMEOUT_SECONDS = 3600.0
+LOOK_SECONDS = 1.0
+EXIT_INTERRUPTED = 130
+_LIST = ("id", "state", "from", "records", "created", "by", "reason")
+
+_from: Callable[[Any], Any] = click.option(
+    "--from",
+    "start",
+    metavar="PLACE",
+    help="earliest | latest-snapshot | snapshot:ID | offset:P=N[,P=N] | session:ID@SEQ (default: earliest).",
+)
+_mode: Callable[[Any], Any] = click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="What is replayed; partial needs --from, and is projection-only from there.",
+)
+_hole: Callable[[Any], Any] = click.option(
+    "--accept-hole",
+    "holes",
+    multiple=True,
+    metavar="P=FROM..TO",
+    help="Accept that the log no longer holds these offsets of a partition; it is kept in the record of the run.",
+)
+_reason: Callable[[Any], Any] = click.option("--reason", default="", help="Kept with the plan.")
+
+
+@click.group(epilog="Example: dalsegno replay plan --from latest-snapshot")
+def command() -> None:
+    """Build the projections anew from a place in the log, beside what is read, and switch to them."""
+
+
+@command.command(epilog="Example: dalsegno replay plan --from snapshot:20261129-193000-1a2b")
+@_from
+@_mode
+@_hole
+@_reason
+@pass_context
+def plan(ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str) -> None:
+    """Work out and keep a plan: from which snapshot each partition is built, and how many records are read again.
+
+    Nothing is changed. 'dalsegno replay run ID' carries the plan out, as long as nothing that it depends on has moved.
+    """
+    stored = _plan(conductor_of(ctx), start, mode, holes, reason)
+    if ctx.output == "text":
+        show_plan(ctx, stored.plan)
+        print_id(ctx, stored.plan)
+    else:
+        emit(ctx, document(stored))
+        explain(stored.plan)
+    note(f"to carry it out: dalsegno replay run {stored.plan.id}")
+
+
+@command.command(epilog="Example: dalsegno replay run --from latest-snapshot --yes")
+@click.argument("replay_id", required=False)
+@_from
+@_mode
+@_hole
+@_reason
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--no-worker", is_flag=True, help="Only move the offsets; workers that are started then do the work.")
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(min=0),
+    default=FOLLOW_TIMEOUT_SECONDS,
+    show_default=True,
+    help="With --no-worker: how long to follow the run; 0 returns at once.",
+)
+@click.option("--slot", type=click.IntRange(0, 255), help="Slot of the worker (default: the first free one).")
+@pass_context
+def run(
+    ctx: Context,
+    replay_id: str | None,
+    start: str | None,
+    mode: str | None,
+    holes: tuple[str, ...],
+    reason: str,
+    yes: bool,
+    no_worker: bool,
+    timeout_seconds: float,
+    slot: int | None,
+) -> int:
+    """Carry out a stored plan, or plan, show, ask and carry out in one go.
+
+    The group must be empty: its members are named if it is not. The offsets are moved to the snapshots' cursors, read
+    back and compared; then this process works as a worker of the group until every partition has reached the end of the
+    log as it was at the start. What is read stays as it was until a partition switches. Ctrl-C stops at the edge of a
+    batch; the same command goes on from there.
+    """
+    conductor = conductor_of(ctx)
+    if replay_id is not None:
+        if start or mode or holes:
+            raise Usage("a stored plan and options of a new one", wanted="either", todo="leave out one of them")
+        stored = conductor.find(replay_id)
+    else:
+        stored = _plan(conductor, start, mode, holes, reason)
+    if ctx.output == "text":
+        show_plan(ctx, stored.plan)
+    records = sum(part.records for part in stored.plan.parts)
+    confirm(f"Replay {records} records of {stored.plan.group}?", name=stored.plan.group, records=records, yes=yes)
+    stored = conductor.begin(stored)
+    if no_worker:
+        stored = _follow(conductor, stored, timeout_seconds)
+    else:
+        stored = _work(ctx, conductor, stored, slot)
+    emit(ctx, summary(stored) if ctx.output == "text" else document(stored))
+    if stored.state == "COMPLETED":
+        return 0
+    note(f"to go on: dalsegno replay run {stored.plan.id}")
+    return 0 if no_worker else EXIT_INTERRUPTED
+
+
+def _plan(
+    conductor: Conductor, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str
+) -> StoredReplay:
+    if mode == "partial":
+        if start is None:
+            raise Usage("--mode partial without --from", wanted="a place to start from", todo="add --from PLACE")
+        note("partial: projection-only, from the place that was given")
+    return conductor.plan(parse_target(start or "earliest"), [parse_hole(hole) for hole in holes], reason)
+
+
+def _follow(conductor: Conductor, stored: StoredReplay, timeout_seconds: float) -> StoredReplay:
+    note("the offsets are moved; to do the work: dalsegno worker run")
+    if timeout_seconds == 0:
+        return conductor.complete(stored)
+    with bars(f"replay {stored.plan.id}") as show:
+        return conductor.follow(stored, timeout_seconds=timeout_seconds, show=show)
+
+
+def _work(ctx: Context, conductor: Conductor, stored: StoredReplay, slot: int | None) -> StoredReplay:
+    """Be a worker of the group until the end bounds; whatever ends it is recorded."""
+    from dalsegno.cli.worker import worker_config
+    from dalsegno.streams.app import run_worker
+
+    try:
+        with bars(f"replay {stored.plan.id}") as show, _watch(conductor, stored, show):
+            run_worker(worker_config(ctx, slot), until=bounds_of(stored))
+    except Exception as error:
+        conductor.fail(stored, error)
+        raise
+    return conductor.complete(stored)
+
+
+@contextmanager
+def _watch(conductor: Conductor, stored: StoredReplay, show: Callable[[list[Progress]], None]) -> Iterator[None]:
+    """Show the progress from a thread of its own: the worker needs this one for its signals."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_SECONDS):
+            # What is wrong with the broker the worker itself says; here it only means that nothing is shown.
+            with suppress(DalsegnoError):
+                show(conductor.progress(stored))
+
+    thread = threading.Thread(target=look, name="dalsegno-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10.0)
+
+
+@command.command("list", epilog="Example: dalsegno replay list -o json")
+@pass_context
+def list_(ctx: Context) -> None:
+    """List plans and replays, newest first."""
+    conductor = conductor_of(ctx)
+    found = read_replays(ctx.kafka, ctx.prefix, conductor.store)
+    emit(ctx, [summary(conductor.complete(stored)) for stored in reversed(list(found.values()))], _LIST)
+
+
+@command.command(epilog="Example: dalsegno replay show r20261129-193000-1a2b3c4d")
+@click.argument("replay_id")
+@pass_context
+def show(ctx: Context, replay_id: str) -> None:
+    """Show a plan, and how far its run has come."""
+    conductor = conductor_of(ctx)
+    stored = conductor.complete(conductor.find(replay_id))
+    whole = document(stored)
+    progress = [part._asdict() for part in conductor.progress(stored)] if stored.runs else []
+    if ctx.output != "text":
+        emit(ctx, {**whole, "progress": progress})
+        return
+    emit(ctx, {**summary(stored), "accepted_holes": whole["accepted_holes"], "runs": len(stored.runs)})
+    click.echo()
+    emit(ctx, rows(stored.plan), COLUMNS)
+    if progress:
+        click.echo()
+        emit(ctx, progress, ("partition", "start", "position", "bound", "done"))
+    explain(stored.plan)
+    if stored.runs and stored.runs[-1].error:
+        note(f"it stopped: {stored.runs[-1].error}")
+
+
+@command.command(epilog="Example: dalsegno replay cancel r20261129-193000-1a2b3c4d --yes")
+@click.argument("replay_id")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_context
+def cancel(ctx: Context, replay_id: str, yes: bool) -> None:
+    """Give a replay up: the group goes back to where it stood, and what was built so far is deleted by the workers.
+
+    The group must be empty. What readers see does not change.
+    """
+    conductor = conductor_of(ctx)
+    stored = conductor.find(replay_id)
+    confirm(f"Cancel replay {replay_id} ({stored.state.lower()})?", name=replay_id, records=0, yes=yes)
+    emit(ctx, summary(conductor.cancel(stored)))
