@@ -116,6 +116,22 @@ def test_a_field_may_be_renamed_with_an_alias() -> None:
     assert seen(old, new, cost=12) == {"price": 12}
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, b"\x01\x02"),
+        ({"type": "string", "logicalType": "uuid"}, "0198c7a2-7f7a-7f0e-8f5b-4b0b7b9a0a11"),
+        ({"type": "int", "logicalType": "date"}, 20_000),
+        (TIME, 1_767_225_600_000_000),
+    ],
+    ids=["decimal", "uuid", "date", "time"],
+)
+def test_values_are_read_raw_whatever_logical_type_they_have(kind: Any, value: Any) -> None:
+    # case C32
+    writer = writer_of(toy(1, field("v", kind)))
+    assert seen(writer, writer, v=value) == {"v": value}
+
+
 # --- what may not -----------------------------------------------------------------------------------------------------
 
 _FIXED = {"type": "fixed", "name": "F", "size": 4}
@@ -151,6 +167,10 @@ REFUSED = {
     "inner type renamed": (
         [field("r", {"type": "record", "name": "R", "fields": []})],
         [field("r", {"type": "record", "name": "S", "fields": []})],
+    ),
+    "inner type renamed with an alias, which older builds lack": (
+        [field("r", {"type": "record", "name": "R", "fields": []})],
+        [field("r", {"type": "record", "name": "S", "aliases": ["dalsegno.event.v1.R"], "fields": []})],
     ),
     "inner namespace changed": (
         [field("r", {"type": "record", "name": "R", "namespace": "a.b", "fields": []})],

@@ -13,8 +13,10 @@ import pytest
 
 from dalsegno import events
 from dalsegno.errors import SchemaIncompatible, SchemaUnknown
+from dalsegno.log import codec
 from dalsegno.log.release import check_folder, release_lock
 from dalsegno.log.schema_set import SchemaSet, WriterSchema, closed, schema_folder, shared_types
+from dalsegno.model import path
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.projections import rows
 
@@ -174,3 +176,21 @@ def test_writing_events_loads_no_service_package(module: str) -> None:
     script = f"import sys, {module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert SERVICE.isdisjoint(done.stdout.split())
+
+
+# --- the contract -----------------------------------------------------------------------------------------------------
+
+
+def test_the_contract_lists_every_type_record_and_reason() -> None:
+    text = (schema_folder() / "README.md").read_text("utf-8")
+    for writer in SchemaSet.load():
+        short = writer.name.rpartition(".")[2]
+        if writer.is_event:
+            assert f"| `{short}` | {writer.schema['class']} | {writer.schema['doc']} |" in text
+        elif writer.name.startswith("dalsegno.topic."):
+            assert f"| `{short}` |" in text
+    reasons = {name for name in dir(codec) if name.isupper() and getattr(codec, name) == name}
+    reasons |= {value for name, value in vars(path).items() if name.isupper() and value == name}
+    assert {"WRONG_HASH", "UNDECODABLE", "GAP", "PARENT_MISSING"} <= reasons
+    for reason in reasons:
+        assert f"`{reason}`" in text, reason
