@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from dalsegno.log.kafka import KafkaConfig
 
 # Compaction must be something that a test can wait for: the cleaner's back-off is 15 s by default.
-BROKER_OVERRIDES = {"log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "1000"}
-
-BUILT_IN = (("sessions", 1), ("tools", 1), ("usage", 1))
+BROKER_OVERRIDES = {"log.cleaner.backoff.ms": "500", "log.retention.check.interval.ms": "1000"}
 
 settings.register_profile(
     "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -48,10 +46,13 @@ class KafkaForTest:
     config: KafkaConfig
     prefix: str
 
-    def topics(self, *, partitions: int = 4, projections: Iterable[tuple[str, int]] = BUILT_IN) -> None:
-        """Create this prefix's topics. ``projections``: name and version of those that get a topic."""
+    def topics(self, *, partitions: int = 4, projections: Iterable[tuple[str, int]] | None = None) -> None:
+        """Create this prefix's topics. ``projections``: name and version of those that get one; None: the built-in."""
         from dalsegno.log.topics import apply
+        from dalsegno.projections.registry import built_in
 
+        if projections is None:
+            projections = [(each.name, each.version) for each in built_in() if each.public]
         apply(self.config, self.prefix, partitions=partitions, projections=projections)
 
 

@@ -11,7 +11,7 @@ from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit
 from dalsegno.log import topics
 from dalsegno.log.topics import PlannedTopic
-from dalsegno.projections.registry import load_projections
+from dalsegno.projections.registry import chosen
 from dalsegno.settings import source_of
 
 _COLUMNS = ("topic", "action", "partitions", "replication", "differences")
@@ -58,7 +58,7 @@ def check(ctx: Context, partitions: int | None) -> None:
 def _wanted(ctx: Context, partitions: int | None) -> dict[str, Any]:
     if partitions is None and source_of("partitions", ctx.settings, ctx.flags) != "default":
         partitions = ctx.settings.partitions
-    public = [(each.name, each.version) for each in load_projections() if each.public]
+    public = [(each.name, each.version) for each in chosen() if each.public]
     return {"partitions": partitions, "projections": public}
 
 

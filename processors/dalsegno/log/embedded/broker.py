@@ -48,6 +48,8 @@ _KILL_LIMIT_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.05
 _STATUS_LIMIT_SECONDS = 3.0
 _PROBE_LIMIT_SECONDS = 2.0
+# A killed process looks gone a moment before its last thread is, and its lock with it.
+_REMAINS_LIMIT_SECONDS = 5.0
 _PORT_TRIES = 3
 # Jars, an empty log with its preallocated indexes, and room to work.
 _SPACE_NEEDED_BYTES = 256 * 1024 * 1024
@@ -232,7 +234,7 @@ def _choose_ports(folder: _Folder, port: int | None, announce: Callable[[str], N
 def _spawn(folder: _Folder, java: Path, memory: _Remembered, overrides: Mapping[str, str]) -> process.Process:
     write_atomically(folder.path / "server.properties", properties(memory.port, memory.controller_port, overrides))
     command = [str(java), *JVM_OPTIONS, "-cp", class_path("jars"), "kafka.Kafka", "server.properties"]
-    with folder.log_file.open("ab") as log, to_hand_over(folder.held_while_running) as lock:
+    with folder.log_file.open("ab") as log, to_hand_over(folder.held_while_running, _REMAINS_LIMIT_SECONDS) as lock:
         if lock is None:
             raise _unnamed(folder)
         child = subprocess.Popen(
@@ -254,7 +256,7 @@ def _spawn(folder: _Folder, java: Path, memory: _Remembered, overrides: Mapping[
 
 
 def _refuse_unnamed(folder: _Folder) -> None:
-    with to_hand_over(folder.held_while_running) as free:
+    with to_hand_over(folder.held_while_running, _REMAINS_LIMIT_SECONDS) as free:
         if free is None:
             raise _unnamed(folder)
 

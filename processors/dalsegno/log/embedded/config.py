@@ -56,6 +56,8 @@ _FIXED = {
     "group.min.session.timeout.ms": "1000",
     # One cleaner thread allocates its map at once: the default of 128 MiB is a third of this heap.
     "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
+    # Every partition maps its index files into memory, at full size for its last segment.
+    "log.index.size.max.bytes": str(1024 * 1024),
     "num.network.threads": "2",
     "num.io.threads": "4",
 }

@@ -31,36 +31,36 @@ def locked(path: Path, limit_seconds: float) -> Iterator[None]:
 
     Raises WaitTimeout when another process holds it for longer than the limit.
     """
-    deadline = time.monotonic() + limit_seconds
     with _open_for_lock(path) as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise WaitTimeout(
-                        f"another process has been starting or stopping the broker for {limit_seconds:.0f} s",
-                        todo="wait for it, or end it, and try again",
-                        lock=str(path),
-                    ) from None
-                time.sleep(_LOOK_AGAIN_SECONDS)
+        if not _taken(file, limit_seconds):
+            raise WaitTimeout(
+                f"another process has been starting or stopping the broker for {limit_seconds:.0f} s",
+                todo="wait for it, or end it, and try again",
+                lock=str(path),
+            )
         yield
 
 
 @contextlib.contextmanager
-def to_hand_over(path: Path) -> Iterator[int | None]:
+def to_hand_over(path: Path, limit_seconds: float) -> Iterator[int | None]:
     """A lock that a child process takes over with the file number: it is held until the child has ended too.
 
-    None where somebody holds it.
+    None where somebody holds it for longer than the limit.
     """
     with _open_for_lock(path) as file:
+        yield file.fileno() if _taken(file, limit_seconds) else None
+
+
+def _taken(file: IO[str], limit_seconds: float) -> bool:
+    deadline = time.monotonic() + limit_seconds
+    while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
         except BlockingIOError:
-            yield None
-        else:
-            yield file.fileno()
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def _open_for_lock(path: Path) -> IO[str]:
