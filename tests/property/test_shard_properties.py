@@ -9,7 +9,6 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from shard_lab import Lab, apply, apply_in_batches, folded, paths, reads
 
 from dalsegno.log.codec import place
 from dalsegno.log.schema_set import SchemaSet
@@ -18,6 +17,7 @@ from dalsegno.model.path import choose_path
 from dalsegno.model.records import Event, Tombstone, Unreadable
 from dalsegno.testing.builder import SessionBuilder, shipped_schemas
 from dalsegno.testing.strategies import FUTURE, History, histories
+from shard_lab import Lab, apply, apply_in_batches, folded, paths, reads
 
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
