@@ -765,6 +765,23 @@ def test_an_unknown_outcome_leaves_the_call_open() -> None:
     assert walk.well("ToolReceiptRecorded", **RECEIPT).closed == (("TOOL", "c"),)
 
 
+def test_a_receipt_may_come_between_the_decision_to_retry_and_the_next_start() -> None:
+    walk = Walk().running().running_call(effect="READ")
+    walk.well("ToolCallFailed", tool_call_id="c", attempt=1, reason="UNKNOWN_OUTCOME", not_started=False)
+    walk.well("ToolRetryDecided", tool_call_id="c", attempt=1, retry=True)
+    assert walk.well("ToolReceiptRecorded", **RECEIPT).closed == (("TOOL", "c"),)
+
+
+def test_the_current_turn_is_the_one_begun_last_while_it_is_open() -> None:
+    walk = Walk().running()
+    walk.well("TurnStarted", turn_id="a", agent="x")
+    walk.well("TurnStarted", turn_id="b", agent="y")
+    walk.well("TurnCompleted", turn_id="a")
+    assert walk.session.turn == "b"
+    walk.well("TurnAborted", turn_id="b")
+    assert walk.session.turn == ""
+
+
 def test_giving_up_closes_a_call_for_good() -> None:
     walk = Walk().running().running_call()
     walk.well("ToolCallFailed", tool_call_id="c", attempt=1, reason="UNKNOWN_OUTCOME", not_started=False)
@@ -927,6 +944,28 @@ def test_a_stub_keeps_the_sessions_own_state() -> None:
     ]:  # fmt: skip
         assert walk.say(type_, stub="SKIPPED") == Verdict()
         assert walk.session.status == status
+
+
+def test_the_epoch_of_a_stub_counts() -> None:
+    walk = Walk().running()
+    walk.epoch = 3
+    walk.say("SessionRecovered", stub="ERASED")
+    assert walk.session.epoch == 3
+    assert walk.say("SessionRecovered", **recovery(walk)).findings == ("S5",)
+
+
+def test_a_fork_whose_fork_event_was_erased_still_goes_on() -> None:
+    parent = Walk().running()
+    parent.well("StageScheduled", stage_id="plan.1", inputs_digest=A)
+    child = Walk()
+    a_child(child, parent)
+    child.say("SessionForked", stub="ERASED")
+    assert (child.session.status, child.session.forked) == ("RUNNING", True)
+    child.well("StageStarted", stage_id="plan.1")
+    child.session.inherited = None
+    inherit(parent.session, child.session)
+    child.say("SessionForked", stub="ERASED")
+    assert child.session.open_of("STAGE") == 1, "a stage that is known already is not opened again"
 
 
 # --- configuration --------------------------------------------------------------------------------------------------

@@ -140,6 +140,29 @@ def test_a_fork_reads_its_parents_records_though_the_path_left_them() -> None:
     assert chain_ending_in(links, h("nobody")) is None
 
 
+def test_a_parents_chain_is_whole_or_none() -> None:
+    start, second = chain(2)
+    skipping = Link(4, h("4"), second.hash, 0)
+    fallen = Link(3, h("3"), second.hash, 0)
+    raised = second._replace(epoch=1)
+    assert chain_ending_in({link.hash: link for link in (start, second, skipping)}, skipping.hash) is None
+    assert chain_ending_in({link.hash: link for link in (start, raised, fallen)}, fallen.hash) is None
+    assert chain_ending_in({link.hash: link for link in (start, second, fallen)}, fallen.hash) == (
+        start,
+        second,
+        fallen,
+    )
+
+
+def test_a_record_that_names_a_superseded_one_at_another_seq_is_not_its_follower() -> None:
+    start = chain(2)
+    rivals = sorted([Link(3, h("x"), h("2"), 0), Link(3, h("y"), h("2"), 0)], key=lambda link: link.hash)
+    lost = Link(9, h("9"), rivals[1].hash, 0)
+    path = choose_path([*start, *rivals, lost])
+    assert path.superseded == {rivals[1].hash}
+    assert path.held == Held("GAP", 4)
+
+
 def test_a_hundred_thousand_records_take_linear_time() -> None:
     def seconds(count: int) -> float:
         links = chain(count)

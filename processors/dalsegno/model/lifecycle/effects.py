@@ -201,9 +201,9 @@ def forked(session: SessionState, ops: Ops, _event: Event) -> None:
 
 
 def take_over(session: SessionState, ops: Ops) -> None:
-    """A fork goes on where its parent's prefix ends: its frames are open, its standing grants are not."""
+    """A fork goes on where its parent's prefix ends: its frames are open; standing grants are not handed on."""
     prefix = session.inherited
-    session.inherited, session.forked, session.grants = None, True, 0
+    session.inherited, session.forked = None, True
     if prefix is None:
         return
     session.status = prefix.status if prefix.status != s.NEW else session.status
