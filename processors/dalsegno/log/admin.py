@@ -6,7 +6,8 @@ end a replay early and call it success.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple, TypeVar
@@ -30,6 +31,14 @@ LIMIT_SECONDS = 30.0
 _T = TypeVar("_T")
 _NO_OFFSET = -1001
 _GROUP_GONE = {KafkaError.GROUP_ID_NOT_FOUND}
+_COORDINATOR_TRY_SECONDS = 5.0
+_LOOK_AGAIN_SECONDS = 0.1
+_NO_COORDINATOR_YET = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError._TIMED_OUT,
+}
 _MEMBERS_THERE = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP}
 
 
@@ -159,11 +168,13 @@ def list_groups(cfg: KafkaConfig, *, limit_seconds: float = LIMIT_SECONDS) -> li
 def describe_group(cfg: KafkaConfig, group: str, *, limit_seconds: float = LIMIT_SECONDS) -> GroupFacts:
     """State and members. A group that does not exist is DEAD, without members (Kafka's own answer)."""
     doing = f"describe group {group}"
-    client = kafka.admin(cfg)
+
+    def ask(client: AdminClient, seconds: float) -> Any:
+        return result(client.describe_consumer_groups([group], request_timeout=seconds)[group], doing, seconds)
+
     with kafka_errors(doing, group=group):
-        asked = client.describe_consumer_groups([group], request_timeout=limit_seconds)
         try:
-            described = result(asked[group], doing, limit_seconds)
+            described = _of_coordinator(cfg, ask, limit_seconds)
         except KafkaException as error:
             if error.args[0].code() in _GROUP_GONE:
                 return GroupFacts(group, "DEAD", "UNKNOWN", ())
@@ -190,13 +201,15 @@ def group_offsets(
     of telling the older offset.
     """
     doing = f"read the offsets of group {group}"
-    client = kafka.admin(cfg)
+
+    def ask(client: AdminClient, seconds: float) -> Any:
+        wanted = [ConsumerGroupTopicPartitions(group)]
+        asked = client.list_consumer_group_offsets(wanted, require_stable=stable, request_timeout=seconds)
+        return result(asked[group], doing, seconds)
+
     with kafka_errors(doing, group=group):
-        asked = client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], require_stable=stable, request_timeout=limit_seconds
-        )
         try:
-            answer = result(asked[group], doing, limit_seconds)
+            answer = _of_coordinator(cfg, ask, limit_seconds)
         except KafkaException as error:
             if error.args[0].code() in _GROUP_GONE:
                 return {}
@@ -222,13 +235,14 @@ def alter_group_offsets(
     doing = f"set the offsets of group {group}"
     wanted = [_position(topic, partition, to) for (topic, partition), to in sorted(offsets.items())]
     refused: dict[tuple[str, int], KafkaError] = {}
-    client = kafka.admin(cfg)
+
+    def ask(client: AdminClient, seconds: float) -> Any:
+        to = [ConsumerGroupTopicPartitions(group, wanted)]
+        return result(client.alter_consumer_group_offsets(to, request_timeout=seconds)[group], doing, seconds)
+
     with kafka_errors(doing, group=group):
-        asked = client.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=limit_seconds
-        )
         try:
-            answer = result(asked[group], doing, limit_seconds)
+            answer = _of_coordinator(cfg, ask, limit_seconds)
         except KafkaException as error:
             if error.args[0].code() not in _MEMBERS_THERE:
                 raise
@@ -237,6 +251,23 @@ def alter_group_offsets(
             refused = {(tp.topic, tp.partition): tp.error for tp in answer.topic_partitions if tp.error is not None}
     if refused:
         raise _refusal(cfg, group, offsets, refused, limit_seconds)
+
+
+def _of_coordinator(cfg: KafkaConfig, ask: Callable[[AdminClient, float], _T], limit_seconds: float) -> _T:
+    """Ask a group's coordinator until the limit, with a new client each time.
+
+    A coordinator that moves, or that is chosen for the first time, is no answer yet; and a client that once failed to
+    find it can wait out its whole limit. Asking again is safe: these requests read, or set absolute offsets.
+    """
+    deadline = time.monotonic() + limit_seconds
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return ask(kafka.admin(cfg), max(1.0, min(_COORDINATOR_TRY_SECONDS, left)))
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_COORDINATOR_YET or time.monotonic() >= deadline:
+                raise
+        time.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def _position(topic: str, partition: int, to: Committed) -> TopicPartition:

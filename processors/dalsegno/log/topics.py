@@ -218,12 +218,11 @@ def _normal(value: str | None) -> tuple[str, ...] | None:
 def _drift(topics: Iterable[PlannedTopic]) -> TopicDrift:
     topics = list(topics)
     told = "; ".join(f"{topic.spec.name}: {', '.join(map(str, topic.differences))}" for topic in topics)
-    fixed = [topic.spec.name for topic in topics if topic.action is Action.REFUSE]
     todo = "'dalsegno topic apply --alter' sets settings back"
-    if fixed:
+    if any(topic.action is Action.REFUSE for topic in topics):
         todo = (
-            f"the partitions of {', '.join(fixed)} cannot be set back: use the number that the events topic was made"
-            " with (--partitions), or another --prefix"
+            "partitions cannot be set back: use the number that the events topic was made with (--partitions),"
+            " or another --prefix"
         )
     return TopicDrift(
         told,
