@@ -4,8 +4,8 @@
     emitter, control listener, supervisor: services beside it, each on a thread of its own
 
 Faust's own consumer stays out: it commits past messages that are in flight, and knows neither pause with a later seek
-nor offsets with metadata. What is used of it is the application, its services, the channel and the agent. Faust restarts
-an agent that fails, but not its batch; so no exception leaves ``project``.
+nor offsets with metadata. What is used of it is the application, its services, the channel and the agent. Faust
+restarts an agent that fails, but not its batch; so no exception leaves ``project``.
 
 Protocol *stop* (SIGTERM, SIGINT, or the bounds reached):
 
@@ -66,7 +66,11 @@ def run_worker(config: WorkerConfig, until: Mapping[int, int] | None = None) -> 
 async def _run(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    worker.on_stop = lambda: loop.call_soon_threadsafe(stop.set)
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    worker.on_stop = wake
     remove_signals = _install_signals(loop, worker)
     try:
         await asyncio.to_thread(worker.prepare)

@@ -21,8 +21,9 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -89,7 +90,7 @@ class Assignment:
         slot: Slot,
         house: House,
         schemas: KnownSchemas,
-        projections: Sequence[Projection],
+        projections: Sequence[Projection[Any]],
         snapshotter: Snapshotter,
         switch: Switch,
         reader: Callable[[], LogConsumer],
@@ -132,7 +133,7 @@ class Assignment:
             except Exception as error:
                 self._stop(partition, error)
                 continue
-            self._house.give(partition.number, lambda p=partition, plan=plan: self._go_on(p, plan))
+            self._house.give(partition.number, partial(self._go_on, partition, plan))
 
     # --- steps 1 to 3 ----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.topics import EVENTS, topic_name
@@ -34,7 +34,7 @@ class WorkerConfig:
     prefix: str
     data: Path
     store: Path
-    projections: Sequence[Projection] | None = None
+    projections: Sequence[Projection[Any]] | None = None
     slot: int | None = None
     emit_interval_seconds: float = 0.2
     session_timeout_seconds: float = 10.0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from dalsegno.errors import DalsegnoError
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.schema_topic import publish_schemas, refresh
+from dalsegno.projections.base import Projection
+from dalsegno.state.outbox import row_schema
 from dalsegno.streams.partition import Partition
 
 log = logging.getLogger("dalsegno.streams")
@@ -29,9 +32,10 @@ class KnownSchemas:
         self._looked_for: frozenset[bytes] = frozenset()
         self._look_again_at = 0.0
 
-    def open(self) -> None:
+    def open(self, projections: Iterable[Projection[Any]]) -> None:
         """Publish what this build writes (rows included), and take what others have written. Raises as the log does."""
-        publish_schemas(self._cfg, self._prefix, list(self.known), TOPIC_SECONDS)
+        rows = [row_schema(each, self.known) for each in projections if each.public]
+        publish_schemas(self._cfg, self._prefix, [*self.known, *rows], TOPIC_SECONDS)
         refresh(self.known, self._cfg, self._prefix, TOPIC_SECONDS)
 
     def look_for_missing(self, table: Mapping[int, Partition]) -> None:

@@ -120,7 +120,7 @@ class Snapshotter:
                     wanted="a shard that is read, not one that is being built",
                     todo="ask again when 'dalsegno worker status' says LIVE",
                 )
-            marks = freeze(shard.checkpoint, folder, self.states, fault=self._config.fault)
+            marks = freeze(shard.kv.checkpoint, folder, self.states, fault=self._config.fault)
             records = partition.records_since_snapshot
         origin = Origin(
             self._config.names.events, self._slot.id, reason, schemas=[each.schema_hash for each in self._schemas.known]

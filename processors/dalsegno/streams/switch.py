@@ -18,15 +18,17 @@ shard need not be the last emitter's, for another worker may have held the parti
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from dalsegno.errors import DalsegnoError
 from dalsegno.log import admin
 from dalsegno.log.reader import read_range
 from dalsegno.log.topics import projection_topic
+from dalsegno.projections.base import Projection
+from dalsegno.state.differences import add_differences, clear_all, value_digest
 from dalsegno.state.shard import Shard
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.house import House
@@ -35,22 +37,22 @@ from dalsegno.streams.reader import LogConsumer
 
 log = logging.getLogger("dalsegno.streams")
 
-_DIGEST_BYTES = 16
-
 
 class Switch:
-    """Finishes builds. ``public``: name -> version of the projections that have a topic."""
+    """Finishes builds."""
 
     def __init__(
         self,
         config: WorkerConfig,
         house: House,
-        public: Mapping[str, int],
+        projections: Sequence[Projection[Any]],
         reader: Callable[[], LogConsumer],
     ) -> None:
         self._config = config
         self._house = house
-        self._topics = {name: projection_topic(config.prefix, name, version) for name, version in public.items()}
+        self._topics = [
+            (each, projection_topic(config.prefix, each.name, each.version)) for each in projections if each.public
+        ]
         self._reader = reader
 
     def try_at(self, partition: Partition) -> None:
@@ -64,7 +66,7 @@ class Switch:
 
     def nothing_was_emitted(self, partition: int) -> bool:
         """Whether this partition of every projection topic never held a record."""
-        return all(admin.watermarks(self._config.kafka, topic)[partition].high == 0 for topic in self._topics.values())
+        return all(admin.watermarks(self._config.kafka, topic)[partition].high == 0 for _, topic in self._topics)
 
     def _run(self, partition: Partition) -> None:
         try:
@@ -100,8 +102,10 @@ class Switch:
 
     def _fill_outbox(self, partition: Partition, shard: Shard) -> int | None:
         """Step 2. The number of rows that differ; None when the partition was taken away meanwhile."""
-        emitted: dict[tuple[str, bytes], bytes] = {}
-        for name, topic in self._topics.items():
+        clear_all(shard.kv)
+        count = 0
+        for projection, topic in self._topics:
+            emitted: dict[bytes, bytes] = {}
             for batch in read_range(self._config.kafka, topic, partition.number):
                 if partition.closing:
                     return None
@@ -109,12 +113,11 @@ class Switch:
                     if record.key is None:
                         continue
                     if record.value is None:
-                        emitted.pop((name, record.key), None)
+                        emitted.pop(record.key, None)
                     else:
-                        emitted[name, record.key] = _digest(record.value)
-        differing = list(_differing(shard, emitted))
-        shard.replace_outbox(differing)
-        return len(differing)
+                        emitted[record.key] = value_digest(record.value)
+            count += add_differences(shard.kv, shard.forms, projection, emitted)
+        return count
 
     def _point(self, partition: Partition) -> None:
         """Steps 3 and 4."""
@@ -128,16 +131,3 @@ class Switch:
         if old is not None and old != partition.name:
             folder.delete(old)
         self._config.fault("switch.4")
-
-
-def _differing(shard: Shard, emitted: dict[tuple[str, bytes], bytes]) -> Iterator[tuple[str, bytes]]:
-    """Keys whose row is not what the topics hold; then those that the topics hold and the shard does not."""
-    for projection, key, value in shard.public_rows():
-        if emitted.pop((projection, key), None) != _digest(value):
-            yield projection, key
-    yield from emitted
-
-
-def _digest(value: bytes) -> bytes:
-    """Compared instead of the value itself, so that memory holds 16 bytes a row; equal by chance never happens."""
-    return hashlib.blake2b(value, digest_size=_DIGEST_BYTES).digest()

@@ -14,7 +14,7 @@ from dalsegno.errors import DalsegnoError
 from dalsegno.log import topics
 from dalsegno.log.admin import group_offsets
 from dalsegno.model.cursor import parse_metadata
-from dalsegno.projections.registry import installed
+from dalsegno.projections.registry import chosen
 from dalsegno.state.slot import Slot, open_slot
 from dalsegno.streams.assignment import Assignment
 from dalsegno.streams.config import WorkerConfig
@@ -64,15 +64,15 @@ class Worker:
         config = self.config
         self._slot = self.slot = open_slot(config.data, config.prefix, config.slot)
         self._write_status()
-        projections = tuple(config.projections) if config.projections is not None else installed()
+        projections = tuple(config.projections) if config.projections is not None else tuple(chosen())
         public = {each.name: each.version for each in projections if each.public}
         topics.check(config.kafka, config.prefix, projections=public.items())
         self._schemas = KnownSchemas(config.kafka, config.prefix)
-        self._schemas.open()
+        self._schemas.open(projections)
         transactions = threading.Lock()
         self._house = house = House()
         self._snapshotter = Snapshotter(config, self.slot, self.table, house, self._schemas)
-        self._switch = Switch(config, house, public, lambda: self._reader)
+        self._switch = Switch(config, house, projections, lambda: self._reader)
         self._assignment = Assignment(
             config, self.slot, house, self._schemas, projections, self._snapshotter, self._switch, lambda: self._reader
         )
@@ -231,7 +231,9 @@ class Worker:
     # --- being seen ------------------------------------------------------------------------------------------------
 
     def _write_status(self) -> None:
-        partitions = {str(each.number): each.status() for each in sorted(self.table.values(), key=lambda each: each.number)}
+        partitions = {
+            str(each.number): each.status() for each in sorted(self.table.values(), key=lambda each: each.number)
+        }
         self.slot.write_status(self._status(partitions))
 
     def _status(self, partitions: Mapping[str, Any]) -> dict[str, Any]:
