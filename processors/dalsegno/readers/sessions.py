@@ -34,13 +34,13 @@ class Step(NamedTuple):
     verdict: Verdict
 
 
-def list_sessions(reader: LocalReader, limit: int, keep: Callable[[SessionRow], bool] = lambda row: True) -> list[Found]:
+def list_sessions(reader: LocalReader, limit: int, keep: Callable[[SessionRow], bool] | None = None) -> list[Found]:
     """The ``limit`` sessions with the newest last event first; those without any time stand last."""
     everything = (
         Found(session_id, row, view)
         for view in reader.views().values()
         for session_id, row in all_rows(view)
-        if keep(row)
+        if keep is None or keep(row)
     )
     return nlargest(limit, everything, key=lambda found: (found.row.last_event_at or 0, found.session_id))
 
@@ -74,9 +74,9 @@ def find_session(reader: LocalReader, name: str) -> Found:
     raise NotFound(
         f"{len(begun)} sessions begin with {name!r}" if begun else f"no session {name!r}",
         wanted=", ".join(found.session_id for found in begun[:5]) or f"a session of prefix {reader.prefix}",
-        todo="give more of the id" if begun else "see 'dalsegno session list'" + (
-            f"; partitions {missing} cannot be read here" if missing else ""
-        ),
+        todo="give more of the id"
+        if begun
+        else "see 'dalsegno session list'" + (f"; partitions {missing} cannot be read here" if missing else ""),
         session=name,
     )
 
@@ -111,7 +111,9 @@ def summary_of(event: Event) -> dict[str, Any]:
     }
 
 
-_NAMES = frozenset({"workflow_name", "kind", "timer", "reason", "outcome", "limit", "key", "namespace", "name", "status"})
+_NAMES = frozenset(
+    {"workflow_name", "kind", "timer", "reason", "outcome", "limit", "key", "namespace", "name", "status"}
+)
 
 
 def _partition(reader: LocalReader, session_id: str) -> int:

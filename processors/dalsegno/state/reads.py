@@ -167,6 +167,10 @@ class ShardReads:
         entry = Journal(self.kv, self.schemas).entry(offset)
         return None if entry is None else placed(self.schemas, entry, key_of(entry))
 
+    def journal_entry(self, offset: int) -> JournalEntry | None:
+        """The record at this offset, undecoded; None if the journal has none."""
+        return Journal(self.kv, self.schemas).entry(offset)
+
     def journal_entries(self, start: int = 0) -> Iterator[tuple[int, JournalEntry]]:
         """Every entry from this offset on, undecoded."""
         for key, raw in self.kv.scan(JOURNAL, start.to_bytes(8, "big")):

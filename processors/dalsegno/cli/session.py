@@ -1,0 +1,168 @@
+"""``dalsegno session``: which sessions there are, and what happened in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import click
+import msgspec
+
+from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.output import cell, dumps, emit, note
+from dalsegno.projections import registry
+from dalsegno.projections.rows import SessionRow, SessionStatus
+from dalsegno.readers.local import LocalReader
+from dalsegno.readers.sessions import Found, Step, find_session, list_sessions, steps, subject_of, summary_of
+
+_LIST = (
+    "session", "status", "workflow", "last_event", "events", "turns", "tool_calls", "failed", "approvals_open",
+    "tokens", "verdict", "held",
+)  # fmt: skip
+_HAS: dict[str, Callable[[SessionRow], bool]] = {
+    "held": lambda row: row.held_reason is not None,
+    "violation": lambda row: row.violations > 0,
+    "approval": lambda row: row.approvals_open > 0,
+    "error": lambda row: row.error_class is not None or row.failed_tool_calls > 0,
+    "superseded": lambda row: row.superseded > 0,
+    "fork": lambda row: row.forked_from is not None,
+}
+_WORDS_CHARACTERS = 90
+
+
+@click.group(epilog="Example: dalsegno session list")
+def command() -> None:
+    """Look at sessions: answered from this machine's shards, else from snapshots, each with its position."""
+
+
+@command.command("list", epilog="Example: dalsegno session list --status RUNNING --has approval")
+@click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
+@click.option("--has", type=click.Choice(list(_HAS)), multiple=True, help="Only sessions that have this; repeatable.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many at most.")
+@pass_context
+def list_(ctx: Context, status: str | None, has: tuple[str, ...], limit: int) -> None:
+    """List sessions, those with the newest event first."""
+
+    def keep(row: SessionRow) -> bool:
+        return (status is None or row.status == status) and all(_HAS[name](row) for name in has)
+
+    with open_reader(ctx) as reader:
+        found = list_sessions(reader, limit, keep)
+        emit(ctx, [_list_row(each) for each in found], _LIST)
+        positions(reader)
+        if len(found) == limit:
+            note(f"the newest {limit}; --limit shows more")
+
+
+@command.command(epilog="Example: dalsegno session show last --detailed")
+@click.argument("session")
+@click.option("--detailed", is_flag=True, help="Print every field of every event.")
+@click.option("--reverse", is_flag=True, help="The last event first.")
+@pass_context
+def show(ctx: Context, session: str, detailed: bool, reverse: bool) -> None:
+    """Show a session and its events in order. SESSION is an id, the beginning of one, or 'last'."""
+    with open_reader(ctx) as reader:
+        found = find_session(reader, session)
+        shown: Iterator[Step] = steps(found)
+        if reverse:
+            shown = iter(list(shown)[::-1])
+        if ctx.output == "text":
+            emit(ctx, {name: value for name, value in _full_row(found).items() if value not in (None, 0)})
+            click.echo()
+            for step in shown:
+                click.echo(_line(step))
+                if detailed:
+                    click.echo("      " + cell(dumps(step.event.body), 10_000))
+        elif ctx.output == "jsonl":
+            emit(ctx, ({"session": _full_row(found)}, *map(_json_step, shown)))
+        else:
+            emit(ctx, {"session": _full_row(found), "events": [_json_step(step) for step in shown]})
+        note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+
+
+def open_reader(ctx: Context) -> LocalReader:
+    """What this machine knows of the prefix."""
+    return LocalReader(ctx.data, ctx.prefix, ctx.store, lambda: ctx.kafka, registry.chosen())
+
+
+def positions(reader: LocalReader) -> None:
+    """Say on stderr what the answer is true at, and what it does not cover."""
+    views = reader.views()
+    note(f"true at {reader.prefix}.events:{','.join(view.position for view in views.values())}")
+    missing = reader.missing()
+    if missing:
+        note(
+            f"partitions {', '.join(map(str, missing))} are neither here nor in a snapshot; their sessions are missing"
+        )
+
+
+def moment(micros: int | None) -> str | None:
+    """Microseconds since 1970 as RFC 3339 in UTC; None stays None."""
+    if micros is None:
+        return None
+    seconds, rest = divmod(micros, 1_000_000)
+    try:
+        whole = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{micros} µs"
+    return whole.strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:06d}Z"
+
+
+def _list_row(found: Found) -> dict[str, Any]:
+    row = found.row
+    return {
+        "session": found.session_id,
+        "status": row.status,
+        "workflow": row.workflow_name,
+        "last_event": moment(row.last_event_at),
+        "events": row.events,
+        "turns": row.turns,
+        "tool_calls": row.tool_calls,
+        "failed": row.failed_tool_calls,
+        "approvals_open": row.approvals_open,
+        "tokens": row.input_tokens + row.output_tokens,
+        "verdict": row.verdict,
+        "held": None if row.held_reason is None else f"{row.held_reason} at {row.held_seq}",
+    }
+
+
+def _full_row(found: Found) -> dict[str, Any]:
+    row = msgspec.structs.asdict(found.row)
+    for name, value in row.items():
+        if name.endswith("_at"):
+            row[name] = moment(value)
+    return {"session": found.session_id, **row, "position": found.view.position}
+
+
+def _line(step: Step) -> str:
+    event = step.event
+    seen = event.meta.get("occurred_at") or event.meta.get("recorded_at")
+    words = " ".join(f"{name}={value}" for name, value in summary_of(event).items())
+    marks = [f"[{event.stub.lower()}]"] if event.stub else []
+    marks += [f"VIOLATION {rule}" for rule in step.verdict.violations]
+    marks += [f"finding {rule}" for rule in step.verdict.findings]
+    parts = (
+        f"{event.seq:>6}",
+        f"{(moment(seen) or '-')[:23]:<23}",
+        f"{event.type:<22}",
+        cell(subject_of(event), 30),
+        cell(words, _WORDS_CHARACTERS) if words else "",
+        *marks,
+    )
+    return "  ".join(part for part in parts if part).rstrip()
+
+
+def _json_step(step: Step) -> dict[str, Any]:
+    event = step.event
+    return {
+        "seq": event.seq,
+        "type": event.type,
+        "hash": event.hash,
+        "prev_hash": event.prev_hash,
+        "epoch": event.epoch,
+        "stub": event.stub,
+        "violations": list(step.verdict.violations),
+        "findings": list(step.verdict.findings),
+        "event": event.body,
+    }
