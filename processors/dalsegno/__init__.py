@@ -1,0 +1,76 @@
+"""dalsegno keeps the history of AI-agent sessions in Kafka, and replays it.
+
+    from dalsegno import KafkaConfig, Publisher, events
+
+    with Publisher(KafkaConfig("localhost:9092")) as publisher:
+        session = publisher.session("s-1")
+        session.append(events.SessionCreated(workflow_name="review", profile="OBSERVED"))
+
+Names are loaded when they are first used: importing this package costs nothing, and a producer never loads what only
+workers need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dalsegno import errors, events
+    from dalsegno.log.drafting import Actor
+    from dalsegno.log.kafka import KafkaConfig
+    from dalsegno.log.publisher import Publisher
+    from dalsegno.log.receipts import Pending, Receipt
+    from dalsegno.log.session import Session
+    from dalsegno.storage.blobs import Blobs, inline_blob
+    from dalsegno.storage.object_store import FolderStore
+
+    __version__: str
+
+_PUBLIC = {
+    "Actor": "dalsegno.log.drafting",
+    "Blobs": "dalsegno.storage.blobs",
+    "FolderStore": "dalsegno.storage.object_store",
+    "KafkaConfig": "dalsegno.log.kafka",
+    "Pending": "dalsegno.log.receipts",
+    "Publisher": "dalsegno.log.publisher",
+    "Receipt": "dalsegno.log.receipts",
+    "Session": "dalsegno.log.session",
+    "inline_blob": "dalsegno.storage.blobs",
+}
+_MODULES = ("errors", "events")
+
+__all__ = [
+    "Actor",
+    "Blobs",
+    "FolderStore",
+    "KafkaConfig",
+    "Pending",
+    "Publisher",
+    "Receipt",
+    "Session",
+    "errors",
+    "events",
+    "inline_blob",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("dalsegno")
+        except PackageNotFoundError:  # run from a folder that was never installed
+            return "0+unknown"
+    if name in _MODULES:
+        return import_module(f"dalsegno.{name}")
+    if name in _PUBLIC:
+        found = getattr(import_module(_PUBLIC[name]), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'dalsegno' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -36,6 +36,8 @@ from dalsegno.errors import (
 
 # librdkafka's own lines (lost connections and the like) go through logging, where they can be rendered or dropped.
 client_log = logging.getLogger("dalsegno.log.client")
+# We know that the guarantee is marked experimental; each producer would say so again.
+client_log.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
 # Below 2.14 `consume()` with `enable.partition.eof` loses a record after pause and resume without a word
 # (librdkafka issue 4844); 2.14.2 is the first release of the client that is whole in what we use.
@@ -75,6 +77,10 @@ class KafkaConfig:
     def __repr__(self) -> str:
         return f"KafkaConfig({self.masked()})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the shared client, which belongs to this process.
+        return (KafkaConfig, (self.bootstrap_servers, dict(self.options)))
+
 
 @cache
 def check_client() -> None:
@@ -108,6 +114,14 @@ def admin(cfg: KafkaConfig, extra: Mapping[str, Any] | None = None, /, **more: A
     """An admin client. Keep it in a variable while its futures run: a collected client never answers them."""
     with _bad_option_is_usage(), kafka_errors("make a Kafka admin client"):
         return AdminClient(cfg.client(extra, **more))
+
+
+def shared_admin(cfg: KafkaConfig) -> AdminClient:
+    """One admin client for all questions about this configuration: a new one costs a thread and connections each."""
+    found = cfg.__dict__.get("_admin")
+    if found is None:
+        found = cfg.__dict__.setdefault("_admin", admin(cfg))
+    return found  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Topic
 from confluent_kafka.admin import OffsetSpec
 
 from dalsegno.errors import BrokerUnavailable, LogHole, OtherHistory, TopicMissing, WaitTimeout
-from dalsegno.log.kafka import KafkaConfig, admin, consumer, kafka_errors, translate
+from dalsegno.log.kafka import KafkaConfig, consumer, kafka_errors, shared_admin, translate
 from dalsegno.log.record import Batch, LogRecord
 from dalsegno.model.ids import Offset
 
@@ -93,7 +93,7 @@ def to_record(message: Message) -> LogRecord:
 def partitions_of(cfg: KafkaConfig, topic: str, timeout: float = REQUEST_TIMEOUT_SECONDS) -> int:
     """How many partitions the topic has. Raises TopicMissing."""
     with kafka_errors(f"look up topic {topic}", topic=topic):
-        found = admin(cfg).list_topics(topic, timeout=timeout).topics.get(topic)
+        found = shared_admin(cfg).list_topics(topic, timeout=timeout).topics.get(topic)
     if found is None:
         raise TopicMissing(f"topic {topic} does not exist", todo="dalsegno topic apply", topic=topic)
     if found.error is not None:
@@ -120,7 +120,7 @@ def bounds(
 
 
 def _bounds(cfg: KafkaConfig, topic: str, partitions: Iterable[int], timeout: float) -> dict[int, Bounds]:
-    client = admin(cfg)
+    client = shared_admin(cfg)
     wanted = sorted(set(partitions))
 
     def ask(spec: Any) -> dict[int, Offset]:
@@ -143,7 +143,7 @@ def stable_offset(cfg: KafkaConfig, topic: str, partition: int, timeout: float =
     tp = TopicPartition(topic, partition)
     with kafka_errors(f"look up the last stable offset of {topic}-{partition}", topic=topic, partition=partition):
         latest = OffsetSpec.latest()
-        client = admin(cfg)
+        client = shared_admin(cfg)
         futures = client.list_offsets(
             {tp: latest}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
         )

@@ -1,0 +1,174 @@
+"""From an event that a caller hands in to the bytes that will stand in the log: envelope, checks, encoding, rules.
+
+Everything that can refuse an event is here, and nothing here sends: a refused event leaves no trace.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import NAMESPACE_URL, uuid5
+
+import uuid_utils
+
+from dalsegno.errors import InvalidEvent, Usage
+from dalsegno.log.codec import check, encode, event_hash, frame, place
+from dalsegno.log.publisher import VALUE_MAX_BYTES, Publisher, too_large
+from dalsegno.log.receipts import Pending
+from dalsegno.model.catalogue import CATALOGUE
+from dalsegno.model.events import NewEvent, Origin, Redaction, to_record
+from dalsegno.model.ids import EventKey, Seq
+from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
+from dalsegno.model.lifecycle.tables import STEPS
+from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ, Event
+
+log = logging.getLogger("dalsegno.log")
+
+# Name space of the ids of decisions: equal decisions after equal histories get equal ids.
+_NAMESPACE = uuid5(NAMESPACE_URL, "dalsegno:decision")
+_OF_ENVELOPE = frozenset({"occurred_at", "causation_id", "turn_id", "stage_id"})
+
+
+class Actor(NamedTuple):
+    """Who did it: USER, AGENT, MODEL, TOOL, POLICY, VALIDATOR, HARNESS, SCHEDULER, OPERATOR, IMPORTER, and a name."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The event that the next one follows. ``recorded_at``: the greatest so far, microseconds since 1970 UTC."""
+
+    seq: int = 0
+    hash: bytes | None = None
+    epoch: int = 0
+    recorded_at: int = 0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An event that passed every check and was not sent yet; ``chain`` is where the session stands behind it."""
+
+    pending: Pending
+    chain: Chain
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """Makes the drafts of one session. ``inherit`` gives a fork the state of its parent."""
+
+    publisher: Publisher
+    session_id: str
+    check_rules: bool
+    actor: Actor
+    clock: Callable[[], int]
+    inherit: Callable[[Event, SessionState], None]
+
+    def draft(
+        self, event: NewEvent, chain: Chain, state: SessionState, ops: MemoryOps, how: Mapping[str, Any]
+    ) -> Draft:
+        """Raises InvalidEvent or EventTooLarge; ``state`` and ``ops`` then are as before, else behind the event."""
+        if not isinstance(event, NewEvent) or event.TYPE not in CATALOGUE:
+            raise _refused("event", f"a {type(event).__name__}", "an instance of a class of dalsegno.events")
+        writer = self.publisher.schemas.event(event.TYPE)
+        record = check(writer, {"meta": self._meta(event, chain, how), **to_record(event)})
+        meta = record["meta"]
+        body = encode(writer, record)
+        value = frame(writer, body)
+        if len(value) > VALUE_MAX_BYTES:
+            raise too_large(_largest(record), len(value))
+        hash_ = event_hash(writer, body)
+        key = EventKey(self.session_id, Seq(meta["seq"]), hash_)
+        self.publisher.acknowledge_schemas([writer])
+        is_control = meta["seq"] == CONTROL_SEQ
+        broken = self._judge(key, value, state, ops) if self.check_rules and not is_control else ()
+        headers = [
+            ("ce_type", writer.name.encode()),
+            ("content-type", b"application/avro"),
+            ("dalsegno-hash", hash_.hex().encode()),
+        ]
+        pending = Pending(key, value, self.publisher.partition_of(self.session_id), broken)
+        behind = chain if is_control else Chain(meta["seq"], hash_, meta["epoch"], meta["recorded_at"])
+        return Draft(pending, behind, headers)
+
+    def _meta(self, event: NewEvent, chain: Chain, how: Mapping[str, Any]) -> dict[str, Any]:
+        rest = dict(how)
+        is_control = event.CLASS == "C"
+        prev_hash = None if is_control else chain.hash
+        actor = rest.pop("actor", None) or self.actor
+        if not isinstance(actor, tuple) or len(actor) != 2:
+            raise _refused("meta.actor", f"{actor!r}", "Actor(kind, id)")
+        origin, redactions = rest.pop("origin", None), rest.pop("redactions", ())
+        event_id, epoch = rest.pop("event_id", None), rest.pop("epoch", None)
+        meta = {
+            "session_id": self.session_id,
+            "seq": CONTROL_SEQ if is_control else chain.seq + 1,
+            "epoch": chain.epoch if epoch is None else epoch,
+            "prev_hash": prev_hash,
+            "ignorable": CATALOGUE[event.TYPE].ignorable,
+            # A clock that was set back must not make a session run backwards.
+            "recorded_at": max(self.clock(), chain.recorded_at),
+            "event_id": event_id or self._event_id(event, prev_hash),
+            "actor_kind": actor[0],
+            "actor_id": actor[1],
+            "writer": self.publisher.writer,
+            "origin": None if origin is None else _record(origin, "meta.origin"),
+            "redactions": [_record(redaction, f"meta.redactions[{n}]") for n, redaction in enumerate(redactions)],
+        }
+        unknown = sorted(set(rest) - _OF_ENVELOPE)
+        if unknown:
+            raise Usage(f"append takes no {unknown[0]}", wanted="the keyword arguments of append")
+        return {**meta, **rest}
+
+    def _event_id(self, event: NewEvent, prev_hash: bytes | None) -> str:
+        if event.CLASS != "D":
+            return str(uuid_utils.uuid7())
+        cause = prev_hash.hex() if prev_hash else ""
+        return str(uuid5(_NAMESPACE, f"{self.session_id}\n{event.TYPE}\n{cause}\n0"))
+
+    def _judge(self, key: EventKey, value: bytes, state: SessionState, ops: MemoryOps) -> tuple[str, ...]:
+        """Judge the event as every reader will: from its bytes. In the profile STRICT a broken rule refuses it; in the
+        others what happened is recorded all the same, and readers list it."""
+        event = place(self.publisher.schemas, key.encode(), value, 0, 1)
+        assert isinstance(event, Event), "what was just encoded can be read"
+        if event.type == "SessionForked" and event.seq == FIRST_SEQ + 1:
+            self.inherit(event, state)
+        broken = judge(state, ops, event).violations
+        if not broken:
+            return ()
+        if state.profile in ("STRICT", ""):
+            step = STEPS.get(event.type)
+            raise InvalidEvent(
+                f"{event.type} at seq {event.seq} breaks {', '.join(broken)} (the session is {state.status})",
+                wanted="an event that the session's lifecycle allows here",
+                todo="append what is missing before it, or correct the event; nothing was written",
+                field=step.id_field if step is not None else "type",
+                rule=broken[0],
+                rules=list(broken),
+            )
+        log.warning(
+            "event_breaks_rules",
+            extra={"session_id": self.session_id, "seq": event.seq, "type": event.type, "rules": list(broken)},
+        )
+        return broken
+
+
+def _refused(field: str, found: str, wanted: str) -> InvalidEvent:
+    return InvalidEvent(
+        f"{field} is {found}", wanted=wanted, todo="correct the event; nothing was written", field=field
+    )
+
+
+def _record(value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, Origin | Redaction):
+        raise _refused(path, f"a {type(value).__name__}", "an Origin or a Redaction of dalsegno.events")
+    return to_record(value)  # type: ignore[arg-type]
+
+
+def _largest(record: Mapping[str, Any]) -> str:
+    """The field that makes an event large."""
+    return max(record, key=lambda name: len(repr(record[name])))

@@ -1,0 +1,257 @@
+"""The publisher: sends events to the log and tells of each what became of it; nothing that it took is lost silently.
+
+    with Publisher(KafkaConfig("localhost:9092")) as publisher:
+        session = publisher.session("s-1")
+        session.append(SessionCreated(workflow_name="review", profile="OBSERVED")).result()
+
+One publisher serves many sessions and threads. It is idempotent and gapless: the client repeats a lost record by
+itself, without doubling it and without sending anything past it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from dalsegno.errors import DalsegnoError, InvalidEvent, Unavailable, Unsent
+from dalsegno.log.codec import place
+from dalsegno.log.kafka import KafkaConfig
+from dalsegno.log.receipts import Pending
+from dalsegno.log.schema_set import SchemaSet, WriterSchema
+from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.transport import DELIVERY_TIMEOUT_SECONDS, Headers, KafkaTransport, Transport
+from dalsegno.model.ids import EventKey, Offset, parse_key, partition_of
+from dalsegno.model.records import SetAside, Tombstone, Unreadable
+
+if TYPE_CHECKING:
+    from dalsegno.log.session import Session
+
+log = logging.getLogger("dalsegno.log")
+
+CLOSE_TIMEOUT_SECONDS = 30.0
+SCHEMA_TIMEOUT_SECONDS = 30.0
+# The client cuts batches at 1,000,000 bytes, below the topic's 1 MiB; a record needs room beside its value for the key
+# (at most 285 bytes), the headers and the framing of the batch.
+VALUE_MAX_BYTES = 1_000_000 - 1_024
+
+
+def default_writer() -> str:
+    """name/version/instance, as the envelope says who wrote an event."""
+    from dalsegno import __version__
+
+    return f"dalsegno/{__version__}/{socket.gethostname()}-{os.getpid()}"
+
+
+class Publisher:
+    """Sends events. ``kafka``: where, or another filling of the transport (tests).
+
+    ``delivery_timeout_seconds``: after that, an event without acknowledgement counts as unknown and breaks its session.
+    Raises TopicMissing or an Unavailable at the first use, not here.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaConfig | Transport,
+        *,
+        prefix: str = "dalsegno",
+        writer: str | None = None,
+        delivery_timeout_seconds: float = DELIVERY_TIMEOUT_SECONDS,
+    ) -> None:
+        self.prefix = prefix
+        self.topic = topic_name(prefix, EVENTS)
+        self.writer = writer or default_writer()
+        self.schemas = SchemaSet.load()
+        self.transport: Transport = (
+            KafkaTransport(kafka, delivery_timeout_seconds=delivery_timeout_seconds)
+            if isinstance(kafka, KafkaConfig)
+            else kafka
+        )
+        self._acknowledged: set[bytes] = set()
+        self._schema_lock = threading.Lock()
+        self._unsettled: dict[int, Pending] = {}
+        self._failed: dict[EventKey, Pending] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        atexit.register(self._close_at_exit)
+
+    @cached_property
+    def partitions(self) -> int:
+        """How many partitions the events topic has: fixed for life."""
+        return self.transport.partitions(self.topic)
+
+    def session(self, session_id: str, **options: Any) -> Session:
+        """A session that nobody has written to yet. ``options`` as of ``Session``. Raises InvalidSessionId."""
+        from dalsegno.log.session import Session
+
+        return Session(self, session_id, **options)
+
+    def resume(self, session_id: str, **options: Any) -> Session:
+        """Take over a session that has a history: see ``Session.resume``. ``options`` of both."""
+        from dalsegno.log.session import Session, split_options
+
+        of_session, of_resume = split_options(options)
+        session = Session(self, session_id, **of_session)
+        session.resume(**of_resume)
+        return session
+
+    def send(self, key: EventKey | bytes | None, value: bytes | None) -> Pending:
+        """Send stored bytes, as importers and repeats do; ``value`` None is a tombstone. Encodes nothing.
+
+        Raises InvalidEvent if the bytes are no event under this key, SchemaUnknown if their schema is not this build's.
+        """
+        parsed = self._check_stored(key, value)
+        if value is not None:
+            writer = self.schemas.by_frame(value[2:10])
+            assert writer is not None
+            self.acknowledge_schemas([writer])
+        return self.send_checked(Pending(parsed, value, self.partition_of(parsed.session_id)))
+
+    def resend(self, unsent: Unsent) -> list[Pending]:
+        """Send again what another publisher gave up: the same bytes under the same keys, so nothing is doubled."""
+        return [self.send(pending.key, pending.value) for pending in unsent.data["pending"]]
+
+    def partition_of(self, session_id: str) -> int:
+        return partition_of(session_id, self.partitions)
+
+    def acknowledge_schemas(self, writers: Iterable[WriterSchema], timeout: float = SCHEMA_TIMEOUT_SECONDS) -> None:
+        """Make sure that the log explains itself: these schemas are stored in it before this returns.
+
+        The first call puts the whole catalogue there, so that no later append waits for a schema.
+        """
+        if all(writer.schema_hash in self._acknowledged for writer in writers):
+            return
+        with self._schema_lock:
+            wanted = {writer.schema_hash: writer for writer in (*self._events(), *writers)}
+            missing = [writer for hash_, writer in wanted.items() if hash_ not in self._acknowledged]
+            if missing:
+                self.transport.publish_schemas(self.prefix, missing, timeout)
+                self._acknowledged.update(wanted)
+
+    def send_checked(self, pending: Pending, headers: Headers | None = None) -> Pending:
+        """Send what is known to be an event in its place; the core of ``send`` and of ``Session.append``."""
+        if self._closed:
+            raise Unavailable("the publisher is closed", todo="make a new publisher")
+        with self._lock:
+            self._unsettled[id(pending)] = pending
+
+        def done(offset: Offset | None, error: DalsegnoError | None) -> None:
+            with self._lock:
+                self._unsettled.pop(id(pending), None)
+                if error is not None:
+                    self._failed[pending.key] = pending
+                else:
+                    self._failed.pop(pending.key, None)
+            pending.settle(offset, error)
+
+        try:
+            self.transport.send(self.topic, pending.partition, pending.key.encode(), pending.value, headers or [], done)
+        except BaseException:
+            with self._lock:
+                self._unsettled.pop(id(pending), None)
+            raise
+        return pending
+
+    def found_in_log(self, keys: Iterable[EventKey]) -> None:
+        """These events were read in the log: their missing reports no longer count as unsent."""
+        with self._lock:
+            for key in keys:
+                self._failed.pop(key, None)
+
+    def flush(self, timeout: float = CLOSE_TIMEOUT_SECONDS) -> int:
+        """Wait until every event has its report; how many have none at the limit (they are still under way)."""
+        return self.transport.flush(timeout)
+
+    def close(self, timeout: float = CLOSE_TIMEOUT_SECONDS) -> None:
+        """Send what is queued, within the limit, and end. Raises Unsent if any event was never acknowledged.
+
+        ``data['keys']`` lists them, ``data['pending']`` holds their bytes (``resend``). An unsent event was not
+        acknowledged; whether the log has it is unknown, and sending it again is harmless.
+        """
+        if self._closed:
+            return
+        try:
+            self.transport.flush(timeout)
+        finally:
+            self._closed = True
+            atexit.unregister(self._close_at_exit)
+            with self._lock:
+                late = list(self._unsettled.values())
+            self.transport.close()
+        unsent = sorted({**self._failed, **{p.key: p for p in late if p.error() or not p.done()}}.items())
+        if unsent:
+            raise Unsent(
+                f"{len(unsent)} events were not acknowledged: {_some([key for key, _ in unsent])}",
+                wanted="an acknowledgement for every event",
+                todo="send them again (the same bytes, nothing is doubled) or resume their sessions",
+                keys=[key.encode().decode() for key, _ in unsent],
+                pending=[pending for _, pending in unsent],
+            )
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def _close_at_exit(self) -> None:
+        """A program ended without closing: send what is queued, and say on stderr what was not acknowledged.
+
+        Too late for the exit code: close the publisher, or use ``with``, for that.
+        """
+        try:
+            self.close()
+        except DalsegnoError as error:
+            print(f"error: {error}", *error.data.get("keys", ()), sep="\n  ", file=sys.stderr)
+
+    def _events(self) -> list[WriterSchema]:
+        return [writer for writer in self.schemas if writer.is_event and self.schemas.newest(writer) is writer]
+
+    def _check_stored(self, key: EventKey | bytes | None, value: bytes | None) -> EventKey:
+        """Refuse, before anything leaves the process, what the broker or a reader would refuse for good."""
+        raw = key.encode() if isinstance(key, EventKey) else key
+        parsed = parse_key(raw) if raw is not None else None
+        if parsed is None:
+            raise InvalidEvent(
+                "a record without a key" if raw is None else f"the key {raw[:80]!r}",
+                wanted="<session id>:<seq>:<hash in hex>",
+                todo="send the record under the key of its event; nothing was sent",
+                field="key",
+            )
+        if value is not None and len(value) > VALUE_MAX_BYTES:
+            raise too_large("value", len(value))
+        found = place(self.schemas, raw, value, 0, 1)
+        if isinstance(found, SetAside | Unreadable):
+            raise InvalidEvent(
+                f"the value of {raw!r} is no event that this build can read: {found.reason}",
+                wanted="the bytes of the event that the key names",
+                todo="send stored bytes under their own key; nothing was sent",
+                field="value",
+                reason=found.reason,
+            )
+        assert isinstance(found, Tombstone) or value is not None
+        return parsed
+
+
+def _some(keys: list[EventKey], limit: int = 3) -> str:
+    shown = ", ".join(f"{key.session_id}:{key.seq}" for key in keys[:limit])
+    return shown + (f" and {len(keys) - limit} more" if len(keys) > limit else "")
+
+
+def too_large(field: str, size: int) -> InvalidEvent:
+    from dalsegno.errors import EventTooLarge
+
+    return EventTooLarge(
+        f"the event has {size} bytes, most of them in {field}",
+        wanted=f"at most {VALUE_MAX_BYTES} bytes",
+        todo="put large contents into blobs; nothing was sent",
+        field=field,
+        size=size,
+    )

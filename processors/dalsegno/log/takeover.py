@@ -1,0 +1,83 @@
+"""What a writer that takes a session over asks of the log: does it hold what the state says, and is there a rival?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dalsegno.errors import LogHole, SessionSuperseded, SnapshotAheadOfLog
+from dalsegno.log.codec import place
+from dalsegno.log.history import STALL_SECONDS, SessionRecords
+from dalsegno.log.publisher import Publisher
+from dalsegno.model.ids import Offset, parse_key
+from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ, Event
+
+
+class Claim(NamedTuple):
+    """A writer's hold on a session: its epoch, and the hash of its first event of that epoch."""
+
+    session_id: str
+    epoch: int
+    first: bytes | None
+
+    def is_rival(self, event: Event) -> bool:
+        """Whether this event was written by somebody with the same or a better claim."""
+        if event.epoch != self.epoch:
+            return event.epoch > self.epoch
+        begins = event.type == "SessionRecovered" or event.seq == FIRST_SEQ
+        return begins and event.hash != self.first
+
+
+def check_log_has(publisher: Publisher, session_id: str, records: SessionRecords, up_to: Offset) -> None:
+    """A state that knows more than the log was made from a log that is lost: numbering may go on from neither.
+
+    Raises SnapshotAheadOfLog.
+    """
+    if records.read_up_to > up_to:
+        raise _ahead(session_id, f"the state was read up to offset {records.read_up_to}, the log ends at {up_to}")
+    if records.anchor is None:
+        return
+    offset, key = records.anchor
+    partition = publisher.partition_of(session_id)
+    try:
+        found = any(
+            record.offset == offset and record.key == key
+            for batch in publisher.transport.read(publisher.topic, partition, offset, Offset(offset + 1), STALL_SECONDS)
+            for record in batch.records
+        )
+    except LogHole:
+        found = False
+    if not found:
+        key_text = key.decode("utf-8", "replace")
+        raise _ahead(session_id, f"the state knows {key_text} at offset {offset}, the log does not")
+
+
+def check_no_rival(publisher: Publisher, claim: Claim, start: Offset | None, end: Offset, stall_seconds: float) -> None:
+    """Read [``start``, ``end``) for a writer with the same or a better claim. Raises SessionSuperseded."""
+    if start is not None and start >= end:
+        return
+    partition = publisher.partition_of(claim.session_id)
+    for batch in publisher.transport.read(publisher.topic, partition, start, end, stall_seconds):
+        for record in batch.records:
+            key = parse_key(record.key) if record.key is not None else None
+            if key is None or key.session_id != claim.session_id or key.seq == CONTROL_SEQ or record.offset >= end:
+                continue
+            event = place(publisher.schemas, record.key, record.value, 0, 1)
+            if isinstance(event, Event) and claim.is_rival(event):
+                raise SessionSuperseded(
+                    f"session {claim.session_id} was taken over by {event.meta.get('writer')}: "
+                    f"{event.type} of epoch {event.epoch} at seq {event.seq}",
+                    wanted=f"to be the only writer of epoch {claim.epoch}",
+                    todo="give up, or resume again to take it back",
+                    session_id=claim.session_id,
+                    epoch=event.epoch,
+                    offset=record.offset,
+                )
+
+
+def _ahead(session_id: str, found: str) -> SnapshotAheadOfLog:
+    return SnapshotAheadOfLog(
+        f"session {session_id}: {found}",
+        wanted="a log that holds what the state was made from",
+        todo="find out what happened to the log; a session of another name can begin meanwhile",
+        session_id=session_id,
+    )
