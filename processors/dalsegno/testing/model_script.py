@@ -83,7 +83,7 @@ class ModelScript(Script):
         self.now += int(typical_seconds * 1_000_000 * (0.2 + 1.6 * self.chance()))
 
     def crash(self) -> Steps:
-        """A recovery in the middle: all that is open is resolved. An inference in flight is asked again where it waits."""
+        """A recovery in the middle: all that is open is resolved. An inference in flight is asked again by its code."""
         yield from self.recover()
         for key in [key for key in self.open if key[0] == "INFERENCE"]:
             del self.open[key]

@@ -1,0 +1,66 @@
+"""``dalsegno import``: recordings of other harnesses as sessions of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.output import emit, note
+from dalsegno.importers.registry import IMPORTERS
+from dalsegno.importers.run import ImportOutcome, import_file
+from dalsegno.log.publisher import Publisher
+from dalsegno.storage.object_store import FolderStore
+
+_COLUMNS = ("file", "sessions", "events", "new", "grew", "same", "ahead", "erased", "missing", "appended")
+_MOST_NOT_CARRIED = 12
+
+
+@click.command(epilog="Example: dalsegno import inspect logs/theory-of-mind.eval")
+@click.argument("format_name", metavar="FORMAT", type=click.Choice(sorted(IMPORTERS)))
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+@click.option("--dry-run", is_flag=True, help="Read, map and compare with the log, but append nothing.")
+@pass_context
+def command(ctx: Context, format_name: str, files: tuple[Path, ...], dry_run: bool) -> None:
+    """Import recordings of FORMAT (inspect: Inspect AI's .json and .eval logs).
+
+    A file is read whole and compared with the log before anything is appended; importing it again adds only what is
+    missing. How faithful it was is in the data (-o json) and, in short, on stderr.
+    """
+    importer = IMPORTERS[format_name]()
+    if len(files) > 1:
+        for path in files:
+            importer.read(path)  # a damaged file among several: none of them is imported
+    outcomes: list[dict[str, Any]] = []
+    with Publisher(ctx.kafka, prefix=ctx.prefix) as publisher:
+        for path in files:
+            outcome = import_file(publisher, importer, path, store=FolderStore(ctx.store), dry_run=dry_run)
+            outcomes.append(outcome.as_data())
+            _tell(outcome)
+    emit(ctx, outcomes, _COLUMNS)
+
+
+def _tell(outcome: ImportOutcome) -> None:
+    """The report in a few lines for people."""
+    data = outcome.report.as_data()
+    note(
+        f"{outcome.path.name}: {data['records_read']} records read, {data['records_mapped']} mapped, "
+        f"{data['records_kept_as_notes']} kept as notes, {data['records_repeated']} repeated; "
+        f"{data['events_made']} events made"
+    )
+    if data["unknown_types"]:
+        note(f"  unknown types, kept as notes: {_some(data['unknown_types'])}")
+    if data["not_carried"]:
+        note(f"  not carried: {_some(data['not_carried'])}")
+    for warning in data["warnings"]:
+        note(f"  warning: {warning}")
+
+
+def _some(counts: dict[str, int]) -> str:
+    shown = [f"{name} ({count})" for name, count in list(counts.items())[:_MOST_NOT_CARRIED]]
+    rest = len(counts) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")

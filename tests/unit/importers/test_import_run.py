@@ -1,0 +1,188 @@
+"""Importing into a log: again, after a kill, a file that grew, another prefix, an erased session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dalsegno.errors import BadInputFile, ImportConflict, KafkaRefused, Unsent
+from dalsegno.importers.chain import chained
+from dalsegno.importers.inspect_ai import InspectImporter
+from dalsegno.importers.run import ImportOutcome, import_file
+from dalsegno.log.codec import place
+from dalsegno.log.publisher import Publisher
+from dalsegno.log.schema_set import SchemaSet
+from dalsegno.model.ids import partition_of
+from dalsegno.storage.blobs import blob_key
+from dalsegno.storage.object_store import FolderStore
+from dalsegno.testing.builder import SessionBuilder, Written
+from dalsegno.testing.memory_log import MemoryLog
+from inspect_logs import THEORY, clock, model_event, needs_traces, sample, write_json
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog(partitions=4)
+
+
+@pytest.fixture
+def publisher(log: MemoryLog) -> Iterator[Publisher]:
+    with Publisher(log.connect(), prefix="t") as publisher:
+        yield publisher
+
+
+def run(publisher: Publisher, path: Path, **options: Any) -> ImportOutcome:
+    return import_file(publisher, InspectImporter(), path, **options)
+
+
+def stored(log: MemoryLog) -> list[bytes]:
+    return [record.key for partition in range(4) for record in log.records("t.events", partition) if record.key]
+
+
+def info(at: float, data: Any = 0) -> dict[str, Any]:
+    return {"event": "info", "data": data, "timestamp": clock(at)}
+
+
+@needs_traces
+def test_a_second_import_adds_nothing(log: MemoryLog, publisher: Publisher) -> None:
+    first = run(publisher, THEORY)
+    assert (first.as_data()["new"], first.appended) == (100, 3200)
+    before = stored(log)
+    assert len(before) == len(set(before)) == 3200
+    second = run(publisher, THEORY)
+    assert (second.as_data()["same"], second.appended) == (100, 0)
+    assert stored(log) == before
+
+
+@needs_traces
+@pytest.mark.parametrize("sent", [1, 33, 3199])
+def test_an_import_cut_off_in_the_middle_is_completed_by_the_next(
+    sent: int, log: MemoryLog, publisher: Publisher
+) -> None:
+    # What a killed process leaves is a part of each partition's records, in order, acknowledged or not.
+    schemas = SchemaSet.load()
+    records = [record for session in InspectImporter().read(THEORY).sessions for record in chained(session, schemas)]
+    for record in records[:sent]:
+        log.put("t.events", partition_of(record.key.session_id, 4), record.key.encode(), record.value)
+    outcome = run(publisher, THEORY)
+    assert outcome.appended == 3200 - sent
+    keys = stored(log)
+    assert len(keys) == len(set(keys)) == 3200
+    assert set(keys) == {record.key.encode() for record in records}
+    assert run(publisher, THEORY).appended == 0
+
+
+def test_a_file_that_grew_gets_what_is_new(publisher: Publisher, tmp_path: Path) -> None:
+    score = {"event": "score", "score": {"value": "C"}, "timestamp": clock(2)}
+    edit = {"event": "score_edit", "score_name": "unknown", "edit": {"value": "I"}, "timestamp": clock(9)}
+    path = tmp_path / "log.json"
+    assert run(publisher, write_json(path, sample([score]))).as_data()["new"] == 1
+    grown = run(publisher, write_json(path, sample([score, edit]))).as_data()
+    assert (grown["grew"], grown["appended"]) == (1, 1)
+    older = run(publisher, write_json(path, sample([score]))).as_data()
+    assert (older["ahead"], older["appended"]) == (1, 0)
+
+
+def test_another_prefix_is_refused_with_the_first_difference_and_nothing_is_appended(
+    log: MemoryLog, publisher: Publisher, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.json"
+    run(publisher, write_json(path, {**sample([info(1, "a"), info(2, "b")]), "id": 2}))
+    before = stored(log)
+    new, changed = sample([info(1)]), {**sample([info(1, "a"), info(2, "X")]), "id": 2}
+    with pytest.raises(ImportConflict) as caught:
+        run(publisher, write_json(path, new, changed))
+    assert caught.value.exit_code == 5
+    assert caught.value.data["native_ref"] == "/events/1"
+    assert caught.value.data["session_id"] == "inspect/1:E1:2:1"
+    assert f"seq {caught.value.data['seq']} of session inspect/1:E1:2:1" in str(caught.value)
+    assert stored(log) == before
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(log: MemoryLog, publisher: Publisher, tmp_path: Path) -> None:
+    path = write_json(tmp_path / "log.json", sample([info(1)]))
+    told = run(publisher, path, dry_run=True).as_data()
+    assert (told["new"], told["appended"], told["dry_run"]) == (1, 0, True)
+    assert told["missing"] == told["events"] > 0
+    assert stored(log) == []
+    assert run(publisher, path).appended == told["missing"]
+
+
+def test_a_damaged_file_appends_nothing(log: MemoryLog, publisher: Publisher, tmp_path: Path) -> None:
+    # case C46
+    path = write_json(tmp_path / "log.json", sample([info(1)]), {**sample([info(1)]), "id": 2})
+    path.write_text(path.read_text()[:-30])
+    with pytest.raises(BadInputFile):
+        run(publisher, path)
+    assert stored(log) == []
+
+
+def test_an_erased_session_does_not_come_back(log: MemoryLog, publisher: Publisher, tmp_path: Path) -> None:
+    path = write_json(tmp_path / "log.json", sample([info(1)]))
+    run(publisher, path)
+    amendment = SessionBuilder("inspect/1:E1:1:1").amend(action="ERASED", whole_session=True)
+    partition = publisher.partition_of("inspect/1:E1:1:1")
+    for key in stored(log):
+        log.put("t.events", partition, key, None)
+    log.put("t.events", partition, amendment.key, amendment.value)
+    before = stored(log)
+    told = run(publisher, path).as_data()
+    assert (told["erased"], told["appended"]) == (1, 0)
+    assert stored(log) == before
+
+
+def test_a_single_erased_event_stays_erased(log: MemoryLog, publisher: Publisher, tmp_path: Path) -> None:
+    path = write_json(tmp_path / "log.json", sample([info(1)]))
+    run(publisher, path)
+    builder = SessionBuilder("inspect/1:E1:1:1")
+    session_id, (target, *_) = "inspect/1:E1:1:1", chained_of(path, publisher)[3:4]
+    record = next(w for w in written(log, publisher, session_id) if w.key == target.key.encode())
+    amendment = builder.amend([record], action="ERASED")
+    partition = publisher.partition_of(session_id)
+    log.put("t.events", partition, target.key.encode(), None)
+    log.put("t.events", partition, amendment.key, amendment.value)
+    assert run(publisher, path).as_data()["same"] == 1
+
+
+def chained_of(path: Path, publisher: Publisher) -> list[Any]:
+    (session,) = InspectImporter().read(path).sessions
+    return chained(session, publisher.schemas)
+
+
+def written(log: MemoryLog, publisher: Publisher, session_id: str) -> list[Any]:
+    partition = publisher.partition_of(session_id)
+    records = log.records("t.events", partition)
+    return [Written(r.key, r.value, place(publisher.schemas, r.key, r.value, partition, 4)) for r in records]  # type: ignore[arg-type]
+
+
+def test_large_contents_are_in_the_store_before_the_event_that_names_them(publisher: Publisher, tmp_path: Path) -> None:
+    big = {"id": "m", "role": "user", "content": "z" * 200_000}
+    path = write_json(tmp_path / "log.json", sample([model_event(0, input=[big])]))
+    store = FolderStore(tmp_path / "store")
+    run(publisher, path, store=store)
+    (named,) = [obj.key for obj in store.list("blobs/")]
+    assert store.read(named) == b"z" * 200_000
+    (session,) = InspectImporter().read(path).sessions
+    assert [blob_key(uri.rpartition(":")[2]) for uri in session.blobs] == [named]
+
+
+def test_what_the_log_refuses_is_an_error_and_the_next_import_completes_it(
+    log: MemoryLog, publisher: Publisher, tmp_path: Path
+) -> None:
+    path = write_json(tmp_path / "log.json", sample([info(1)]))
+    connection = log.connect()
+    connection.fail_next()
+    refused = Publisher(connection, prefix="t")
+    with pytest.raises(KafkaRefused):
+        run(refused, path)
+    with pytest.raises(Unsent):
+        refused.close()
+    outcome = run(publisher, path)
+    assert outcome.appended >= 1
+    keys = stored(log)
+    assert len(set(keys)) == outcome.as_data()["events"]
+    assert json.dumps(outcome.as_data())
