@@ -21,7 +21,7 @@ from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent, Origin, Redaction, to_record
 from dalsegno.model.ids import EventKey, Seq
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
-from dalsegno.model.lifecycle.tables import STEPS
+from dalsegno.model.lifecycle.tables import REQUIRED_IN_STRICT, STEPS
 from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ, Event
 
 log = logging.getLogger("dalsegno.log")
@@ -141,12 +141,11 @@ class Drafter:
         if not broken:
             return ()
         if state.profile in ("STRICT", ""):
-            step = STEPS.get(event.type)
             raise InvalidEvent(
                 f"{event.type} at seq {event.seq} breaks {', '.join(broken)} (the session is {state.status})",
                 wanted="an event that the session's lifecycle allows here",
                 todo="append what is missing before it, or correct the event; nothing was written",
-                field=step.id_field if step is not None else "type",
+                field=_field_of(event, broken),
                 rule=broken[0],
                 rules=list(broken),
             )
@@ -167,6 +166,16 @@ def _record(value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, Origin | Redaction):
         raise _refused(path, f"a {type(value).__name__}", "an Origin or a Redaction of dalsegno.events")
     return to_record(value)  # type: ignore[arg-type]
+
+
+def _field_of(event: Event, broken: tuple[str, ...]) -> str:
+    """The field to look at first: one that the profile wants and that is missing, else the id of the operation."""
+    if "F1" in broken:
+        missing = [name for name in REQUIRED_IN_STRICT.get(event.type, ()) if event.body.get(name) is None]
+        if missing:
+            return missing[0]
+    step = STEPS.get(event.type)
+    return step.id_field if step is not None else "type"
 
 
 def _largest(record: Mapping[str, Any]) -> str:

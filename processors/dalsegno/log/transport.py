@@ -122,7 +122,7 @@ class KafkaTransport:
         if not self._fatal:
             return
         with self._lock:
-            if not self._fatal:
+            if not self._fatal or self._closed:
                 return
             old = self._producer
             old.purge()
