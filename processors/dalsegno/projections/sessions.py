@@ -38,13 +38,13 @@ class Sessions(Projection[SessionRow]):
             row.started_at = at
         if at is not None:
             row.last_event_at = at
-        if verdict.findings:
-            row.findings += len(verdict.findings)
-        if verdict.opened or verdict.closed:
-            row.approvals_open += _count(verdict.opened, APPROVAL) - _count(verdict.closed, APPROVAL)
-        status = _STATUS_AFTER.get(event.type)
-        if status is not None:
-            row.status = status
+        _, findings, opened, closed = verdict
+        if findings:
+            row.findings += len(findings)
+        for kind, _ in opened:
+            row.approvals_open += kind == APPROVAL
+        for kind, _ in closed:
+            row.approvals_open -= kind == APPROVAL
         change = _CHANGES.get(event.type)
         if change is not None:
             change(row, event.body, verdict)
@@ -79,7 +79,15 @@ def _count(operations: tuple[tuple[str, str], ...], kind: str) -> int:
 # A call is failed once it has ended badly; an attempt after that takes it back until it has ended too.
 
 
+def _set_status(status: SessionStatus) -> Callable[[SessionRow, Any, Verdict], None]:
+    def change(row: SessionRow, _body: Any, _: Verdict) -> None:
+        row.status = status
+
+    return change
+
+
 def _created(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.status = _STATUS_AFTER["SessionCreated"]
     row.profile = body["profile"]
     row.workflow_name = cut(body["workflow_name"]) or ""
     goal = body["goal"]
@@ -87,11 +95,13 @@ def _created(row: SessionRow, body: Any, _: Verdict) -> None:
 
 
 def _forked(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.status = _STATUS_AFTER["SessionForked"]
     row.forked_from = body["parent_session"][:200]
     row.forked_at_seq = body["parent_at"]["seq"]
 
 
 def _session_failed(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.status = _STATUS_AFTER["SessionFailed"]
     row.error_class = cut(body["error"]["error_class"])
     row.error_message = cut(body["error"]["message"])
 
@@ -179,6 +189,7 @@ def _validation_amended(row: SessionRow, body: Any, _: Verdict) -> None:
 
 
 _CHANGES: dict[str, Callable[[SessionRow, Any, Verdict], None]] = {
+    **{type_: _set_status(status) for type_, status in _STATUS_AFTER.items()},
     "SessionCreated": _created,
     "SessionForked": _forked,
     "SessionFailed": _session_failed,

@@ -47,7 +47,9 @@ def text_part(text: str | bytes) -> bytes:
     """Text behind its length: 2 bytes, or FFFF and 4 bytes."""
     raw = text.encode("utf-8") if isinstance(text, str) else text
     size = len(raw)
-    return (_U16.pack(size) if size < _LONG_TEXT else _U16.pack(_LONG_TEXT) + _U32.pack(size)) + raw
+    if size < _LONG_TEXT:
+        return size.to_bytes(2, "big") + raw
+    return _U16.pack(_LONG_TEXT) + _U32.pack(size) + raw
 
 
 def take_text(key: bytes, at: int) -> tuple[str, int]:
@@ -62,13 +64,15 @@ def take_text(key: bytes, at: int) -> tuple[str, int]:
 
 def id_part(row_id: RowId) -> bytes:
     """An id's parts one after the other; numbers sort as numbers (signed, 64 bits)."""
-    parts = []
+    parts = b""
     for part in row_id:
-        if isinstance(part, str):
-            parts.append(_TEXT_MARK + text_part(part))
+        if type(part) is str:
+            raw = part.encode("utf-8")
+            size = len(raw)
+            parts += _TEXT_MARK + (size.to_bytes(2, "big") + raw if size < _LONG_TEXT else text_part(raw))
         else:
-            parts.append(_NUMBER_MARK + _U64.pack(part + _SIGN))
-    return b"".join(parts)
+            parts += _NUMBER_MARK + _U64.pack(part + _SIGN)  # type: ignore[operator]
+    return parts
 
 
 def take_id(key: bytes, at: int) -> RowId:

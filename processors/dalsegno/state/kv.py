@@ -6,7 +6,7 @@ Two fillings, one contract (``tests/contract``): ``rocks.RocksStore`` on disk an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -45,6 +45,9 @@ class WriteBatch(Protocol):
     """Changes that become visible together or not at all. Later ones win over earlier ones for the same key."""
 
     def put(self, family: str, key: bytes, value: bytes) -> None: ...
+
+    def putter(self, family: str) -> Callable[[bytes, bytes], None]:
+        """``put`` for one family, for long loops."""
 
     def delete(self, family: str, key: bytes) -> None: ...
 

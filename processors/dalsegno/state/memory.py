@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,9 @@ class MemoryBatch:
     def put(self, family: str, key: bytes, value: bytes) -> None:
         self.changes.append((family, key, value, None))
         self.size_bytes += len(key) + len(value)
+
+    def putter(self, family: str) -> Callable[[bytes, bytes], None]:
+        return partial(self.put, family)
 
     def delete(self, family: str, key: bytes) -> None:
         self.changes.append((family, key, None, None))

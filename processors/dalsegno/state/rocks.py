@@ -8,9 +8,9 @@ stays and a later read crashes the process; so scans hold none between chunks, a
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -227,6 +227,9 @@ class RocksBatch:
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
         self.raw.put(key, value, self._families[family])
+
+    def putter(self, family: str) -> Callable[[bytes, bytes], None]:
+        return partial(self.raw.put, column_family=self._families[family])
 
     def delete(self, family: str, key: bytes) -> None:
         self.raw.delete(key, self._families[family])

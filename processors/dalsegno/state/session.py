@@ -23,17 +23,17 @@ KEPT_ROWS_PER_TABLE: Final = 256
 class SessionOps:
     """The lifecycle's view of the operation rows."""
 
-    __slots__ = ("_table",)
+    __slots__ = ("_get", "_put")
 
     def __init__(self, table: CellTable) -> None:
-        self._table = table
+        self._get = table.get
+        self._put = table.put
 
     def get(self, kind: str, id: str, /) -> OpState | None:
-        row: OpState | None = self._table.get((kind, id))
-        return row
+        return self._get((kind, id))  # type: ignore[no-any-return]
 
     def put(self, kind: str, id: str, op: OpState, /) -> None:
-        self._table.put((kind, id), op)
+        self._put((kind, id), op)
 
 
 class Session:

@@ -105,10 +105,11 @@ class Cell:
 class Flush:
     """Collects what one write carries, and what it does to the digests."""
 
-    __slots__ = ("batch", "delta", "rows", "token")
+    __slots__ = ("batch", "delta", "put", "rows", "token")
 
     def __init__(self, batch: WriteBatch, token: bytes) -> None:
         self.batch = batch
+        self.put = batch.putter(STATE)
         self.token = token
         self.delta: dict[str, int] = {}
         self.rows = 0
@@ -130,10 +131,14 @@ class CellTable:
 
     def get(self, row_id: RowId = ()) -> Any:
         cell = self.cells.get(row_id)
-        return (cell or self._load(row_id)).row
+        if cell is None:
+            cell = self._load(row_id)
+        return cell.row
 
     def put(self, row_id: RowId, row: Any) -> None:
-        cell = self.cells.get(row_id) or self._load(row_id)
+        cell = self.cells.get(row_id)
+        if cell is None:
+            cell = self._load(row_id)
         cell.row = row
         if not cell.changed:
             cell.changed = True
@@ -166,7 +171,7 @@ class CellTable:
         self.complete = False
 
     def flush(self, flush: Flush) -> None:
-        spec, batch, prefix = self.spec, flush.batch, self.prefix
+        spec, put, prefix = self.spec, flush.put, self.prefix
         summand, delta = spec.summand, 0
         for row_id in self.changed:
             cell = self.cells[row_id]
@@ -176,7 +181,7 @@ class CellTable:
             if cell.row is None:
                 if before is None:
                     continue
-                batch.delete(STATE, key)
+                flush.batch.delete(STATE, key)
                 cell.stored = None
                 delta -= before
             else:
@@ -184,12 +189,12 @@ class CellTable:
                 after = summand(key, raw)
                 if after == before:
                     continue
-                batch.put(STATE, key, raw)
+                put(key, raw)
                 cell.stored = after
                 delta += after if before is None else after - before
             flush.rows += 1
             if spec.outbox:
-                batch.put(STATE, outbox_key(key), flush.token)
+                put(outbox_key(key), flush.token)
         self.changed.clear()
         if delta:
             flush.delta[spec.projection] = flush.delta.get(spec.projection, 0) + delta

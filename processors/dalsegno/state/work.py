@@ -166,11 +166,12 @@ class ShardWork:
             totals.flush(flush)
         for key, waiting in self.waiting.items():
             _put_or_delete(batch, key, waiting)
+        put_record = batch.putter(JOURNAL)
         for offset, raw in self.journal.pending.items():
             if raw is None:
                 batch.delete(JOURNAL, journal_key(offset))
             else:
-                batch.put(JOURNAL, journal_key(offset), raw)
+                put_record(journal_key(offset), raw)
         for name, delta in flush.delta.items():
             before = position.digests[name]
             total = (int.from_bytes(before.total, "big") + delta) % MODULUS
@@ -193,8 +194,12 @@ class ShardWork:
             if table.changed:
                 table.flush(flush)
         prefix = session.index_prefix
+        put = flush.put
         for (seq, hash_), raw in session.index_changes.items():
-            _put_or_delete(batch, prefix + seq.to_bytes(8, "big") + hash_, raw)
+            if raw is not None:
+                put(prefix + seq.to_bytes(8, "big") + hash_, raw)
+            else:
+                batch.delete(STATE, prefix + seq.to_bytes(8, "big") + hash_)
         for child, link in session.fork_changes.items():
             _put_or_delete(batch, fork_key(session.id, child), None if link is None else encode_meta(link))
         counts.sessions += there - session.known
