@@ -413,7 +413,7 @@ def main(told: dict[str, Any]) -> None:
         data=Path(told.pop("data")),
         store=Path(told.pop("store")),
         projections=projections,
-        session_timeout_seconds=told.pop("session_timeout_seconds", 6.0),
+        session_timeout_seconds=told.pop("session_timeout_seconds", 3.0),
         fault=_stopping_at(stop_at) if stop_at else fault_from_environment(),
         **told,
     )

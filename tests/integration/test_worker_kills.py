@@ -48,10 +48,17 @@ def begin(world: World) -> None:
 
 
 def killed_at(world: World, step: str, data: str = "a", **settings: Any) -> None:
-    """Start a worker that must die at this step, with events to do before and after."""
+    """Start a worker that must die at this step, while events keep coming."""
     worker = world.start(data, kill_at=step, **settings)
     world.produce(60)
-    assert worker.wait_dead(40) == -9, worker.tail()
+
+    def dead() -> bool:
+        if worker.parts():
+            world.produce(20)
+        return worker.process.poll() is not None
+
+    wait_for(dead, f"the worker dies at {step}", 40)
+    assert worker.process.returncode == -9, worker.tail()
     world.produce(30)
 
 

@@ -243,7 +243,7 @@ class Assignment:
             choice, name = self._put_in_place(partition, plan)
             self._config.fault("assign.4")
             shard = self._open(partition.folder.path / name, plan.topic, partition.number, choice)
-            self._check_history(shard.cursor, plan.topic.facts(partition.number))
+            self._check_history(shard.cursor, plan.topic.facts(partition.number), choice.hole_to)
             self._step_over_hole(shard, choice)
             self._config.fault("assign.5")
             with partition.lock:
@@ -306,8 +306,13 @@ class Assignment:
             store.close()
             raise
 
-    def _check_history(self, cursor: Cursor, facts: LogFacts) -> None:
-        """Step 5: first what the broker says, then the last applied record itself, if the log still has it."""
+    def _check_history(self, cursor: Cursor, facts: LogFacts, hole_to: int | None) -> None:
+        """Step 5: first what the broker says, then the last applied record itself, if the log still has it.
+
+        ``hole_to``: up to there an operator accepted that records are gone, so a log that starts there is no surprise.
+        """
+        if hole_to is not None and cursor.next_offset < facts.low <= hole_to:
+            facts = facts._replace(low=cursor.next_offset)
         check(cursor, facts)
         last = cursor.last_offset
         if last is None or last < facts.low:
