@@ -27,6 +27,7 @@ Headers: TypeAlias = "list[tuple[str, bytes]]"
 DELIVERY_TIMEOUT_SECONDS = 120.0
 QUEUE_TIMEOUT_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+_FLUSH_SECONDS = 1.0
 
 
 class Transport(Protocol):
@@ -96,7 +97,7 @@ class KafkaTransport:
                 full = isinstance(error.__cause__, BufferError)
                 if not full or time.monotonic() > deadline:
                     raise
-                self._producer.poll(_POLL_SECONDS)
+                self._serve(self._producer, _POLL_SECONDS)
 
     def _produce(
         self,
@@ -126,13 +127,12 @@ class KafkaTransport:
                 return
             old = self._producer
             old.purge()
-            old.flush(QUEUE_TIMEOUT_SECONDS)
+            self._drain(old, QUEUE_TIMEOUT_SECONDS)
             self._producer = self._make()
             self._fatal = False
 
     def flush(self, timeout: float) -> int:
-        with kafka_errors("flush"):
-            return self._producer.flush(timeout)
+        return self._drain(self._producer, timeout)
 
     def close(self) -> None:
         """What is still queued or under way is given up: reported as purged, which for a record under way means that
@@ -142,7 +142,7 @@ class KafkaTransport:
         self._closed = True
         self._poller.join(QUEUE_TIMEOUT_SECONDS)
         self._producer.purge()
-        self._producer.flush(_POLL_SECONDS)
+        self._drain(self._producer, QUEUE_TIMEOUT_SECONDS)
 
     def partitions(self, topic: str) -> int:
         return reader.partitions_of(self._cfg, topic)
@@ -182,4 +182,23 @@ class KafkaTransport:
 
     def _poll(self) -> None:
         while not self._closed:
-            self._producer.poll(_POLL_SECONDS)
+            self._serve(self._producer, _POLL_SECONDS)
+
+    def _serve(self, client: Producer, seconds: float) -> None:
+        """Serve reports. A fatal error is raised here, once, by whichever call serves it, and the reports come after
+        it: it must not end the serving."""
+        try:
+            client.poll(seconds)
+        except KafkaException as error:
+            self._fatal = True
+            client_log.error("producer_fatal", extra={"reason": str(error.args[0])})
+
+    def _drain(self, client: Producer, timeout: float) -> int:
+        deadline = time.monotonic() + timeout
+        while (left := len(client)) and (seconds := deadline - time.monotonic()) > 0:
+            try:
+                client.flush(min(seconds, _FLUSH_SECONDS))
+            except KafkaException as error:
+                self._fatal = True
+                client_log.error("producer_fatal", extra={"reason": str(error.args[0])})
+        return left
