@@ -98,6 +98,18 @@ class SessionSuperseded(Conflict):
     slug = "session-superseded"
 
 
+class SessionMissing(NotFound):
+    """The log holds no record of this session."""
+
+    slug = "session-missing"
+
+
+class SessionHeld(Conflict):
+    """A session cannot be read to its end here; ``data['reason']`` and ``data['seq']`` say why and where."""
+
+    slug = "session-held"
+
+
 class SnapshotAheadOfLog(Conflict):
     """The state knows events of a session that the log no longer holds."""
 
