@@ -125,7 +125,7 @@ def _started(row: ToolCallRow, event: Event) -> None:
     body = event.body
     row.status = "STARTED" if body["child_session"] is None else "DELEGATED"
     row.attempts, row.child_session = body["attempt"], cut(body["child_session"])
-    row.started_at, row.ended_at, row.ended_seq = clock(event.meta), None, None
+    row.started_at, row.ended_at, row.ended_seq, row.error_class = clock(event.meta), None, None, None
 
 
 def _received(row: ToolCallRow, event: Event) -> None:

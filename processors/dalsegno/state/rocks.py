@@ -134,6 +134,23 @@ def _options(budget: RocksBudget, family: str, *, create: bool) -> rd.Options:
     return options
 
 
+def _check_end(db: rd.Rdict, bounds: rd.ReadOptions, last: bytes, reverse: bool) -> None:
+    """Make sure that a scan ended because there was no more.
+
+    ``items()`` also ends, without a word, at a damaged block; an iterator that is asked for its status says so.
+    ``last``: the last key seen, or where an empty scan began (reverse: b"").
+    """
+    probe = db.iter(read_opt=bounds)
+    if reverse:
+        probe.seek_for_prev(last) if last else probe.seek_to_last()
+    else:
+        probe.seek(last)
+    if probe.valid():
+        (probe.prev if reverse else probe.next)()
+    probe.status()
+    del probe
+
+
 class RocksReader:
     """A RocksDB folder that is read: the half that primary and secondary share."""
 
@@ -143,8 +160,9 @@ class RocksReader:
         self._families: dict[str, rd.Rdict] = {family: db.get_column_family(family) for family in FAMILIES}
 
     def get(self, family: str, key: bytes) -> bytes | None:
+        db = self._family(family)
         try:
-            value: bytes | None = self._families[family].get(key)
+            value: bytes | None = db.get(key)
         except Exception as error:
             raise _translated(error, str(self.path)) from error
         return value
@@ -152,8 +170,9 @@ class RocksReader:
     def multi_get(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
         if not keys:
             return []
+        db = self._family(family)
         try:
-            values: list[bytes | None] = self._families[family].get(list(keys))  # type: ignore[assignment]
+            values: list[bytes | None] = db.get(list(keys))  # type: ignore[assignment]
         except Exception as error:
             raise _translated(error, str(self.path)) from error
         return values
@@ -177,22 +196,30 @@ class RocksReader:
         if end is not None:
             bounds.set_iterate_upper_bound(end)
         rows: list[tuple[bytes, bytes]] = []
+        db = self._family(family)
         try:
-            items: Any = self._families[family].items(
-                backwards=reverse, from_key=None if reverse or not start else start, read_opt=bounds
-            )
+            items: Any = db.items(backwards=reverse, from_key=None if reverse or not start else start, read_opt=bounds)
             for row in items:
                 if reverse and row[0] < start:
                     break
                 rows.append(row)
                 if len(rows) == SCAN_CHUNK_ROWS:
                     break
+            else:
+                _check_end(db, bounds, rows[-1][0] if rows else b"" if reverse else start, reverse)
             del items
-        except KeyError:
-            raise Conflict(f"the store {self.path} is closed", path=str(self.path)) from None
         except Exception as error:
             raise _translated(error, str(self.path)) from error
         return rows
+
+    def _family(self, family: str) -> rd.Rdict:
+        self._open_db()
+        return self._families[family]
+
+    def _open_db(self) -> rd.Rdict:
+        if self._db is None:
+            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        return self._db
 
     def close(self) -> None:
         db, self._db = self._db, None
@@ -210,10 +237,9 @@ class RocksSecondary(RocksReader):
         A folder that was deleted meanwhile goes on being served as it was, without an error: look at the pointer to
         the current folder as well.
         """
-        if self._db is None:
-            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        db = self._open_db()
         try:
-            self._db.try_catch_up_with_primary()
+            db.try_catch_up_with_primary()
         except Exception as error:
             raise _translated(error, str(self.path)) from error
 
@@ -268,19 +294,17 @@ class RocksStore(RocksReader):
         return RocksBatch(self._handles)
 
     def write(self, batch: RocksBatch) -> None:
-        if self._db is None:
-            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        db = self._open_db()
         try:
-            self._db.write(batch.raw)
+            db.write(batch.raw)
         except Exception as error:
             raise _translated(error, str(self.path)) from error
 
     def checkpoint(self, folder: Path) -> None:
-        if self._db is None:
-            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        db = self._open_db()
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            maker = rd.Checkpoint(self._db)
+            maker = rd.Checkpoint(db)
             try:
                 maker.create_checkpoint(str(folder))
             finally:
@@ -289,10 +313,9 @@ class RocksStore(RocksReader):
             raise _translated(error, str(folder)) from error
 
     def flush(self) -> None:
-        if self._db is None:
-            raise Conflict(f"the store {self.path} is closed", path=str(self.path))
+        db = self._open_db()
         try:
-            self._db.flush_wal(True)
+            db.flush_wal(True)
         except Exception as error:
             raise _translated(error, str(self.path)) from error
 

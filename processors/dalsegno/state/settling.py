@@ -20,11 +20,11 @@ from dalsegno.state.work import ShardWork
 
 def settle_all(work: ShardWork) -> None:
     """Settle every session that needs it, and the forks that read through what changed."""
-    todo = [session for session in work.touched if session.settle]
-    while todo:
-        for session in todo:
+    for session in [session for session in work.touched if session.settle]:
+        _settle(work, session)
+    while work.position.counts.forks and (forks := _forks_to_check(work)):
+        for session in forks:
             _settle(work, session)
-        todo = _forks_to_check(work)
 
 
 def _forks_to_check(work: ShardWork) -> list[Session]:
