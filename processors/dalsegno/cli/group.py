@@ -140,6 +140,8 @@ def reset(
     if group is not None and group != _own(ctx):
         raise _foreign(ctx, group, to_earliest, to_datetime, to_offset, from_file)
     conductor = conductor_of(ctx)
+    if execute:
+        conductor.wait_until_empty()
     stored = conductor.plan(target, [parse_hole(hole) for hole in holes], "group reset")
     if execute:
         stored = conductor.begin(stored)

@@ -93,7 +93,7 @@ class Conductor:
                 todo="make a new plan: 'dalsegno replay plan --from ...'",
                 replay_id=stored.plan.id,
             )
-        self._wait_until_empty(stored.plan.group)
+        self.wait_until_empty()
         self.fault("reset.1")
         world = gather(self.place)
         check_fresh(stored.plan, world)
@@ -104,7 +104,9 @@ class Conductor:
         apply_offsets(self.place.kafka, stored.plan.group, targets_of(stored.plan, world), fault=self.fault)
         return self._record(stored, RUNNING, bounds)
 
-    def _wait_until_empty(self, group: str) -> None:
+    def wait_until_empty(self) -> None:
+        """Step 1 alone, before a plan is made that is to be carried out at once. Raises GroupNotEmpty."""
+        group = self.place.group
         wait_until_empty(
             self.place.kafka,
             group,
@@ -190,7 +192,7 @@ class Conductor:
                 replay_id=stored.plan.id,
             )
         if stored.state != PLANNED:
-            self._wait_until_empty(stored.plan.group)
+            self.wait_until_empty()
             back = undo_targets(stored.plan, gather(self.place))
             apply_offsets(self.place.kafka, stored.plan.group, back, fault=self.fault)
         return self._record(stored, CANCELLED, bounds_of(stored))
