@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from dalsegno.errors import DalsegnoError
 from dalsegno.log.kafka import kafka_errors
 from dalsegno.log.kafka import producer as make_producer
 from dalsegno.model.cursor import Commit, format_metadata
@@ -108,6 +109,10 @@ class Emitter:
                 self._send(chosen, metadata)
             except KafkaException as error:
                 self._failed(error.args[0])
+                return False
+            except DalsegnoError as error:  # no new producer yet
+                log.warning("emit_failed", extra={"error": str(error)})
+                self.failing = str(error)
                 return False
             self._sent(chosen)
             self._config.fault("emit.5")

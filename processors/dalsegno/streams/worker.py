@@ -21,6 +21,7 @@ from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.control import ControlListener
 from dalsegno.streams.emitter import Emitter
 from dalsegno.streams.house import House
+from dalsegno.streams.opening import Opener
 from dalsegno.streams.partition import FINAL_ERRORS, Fetched, Partition
 from dalsegno.streams.reader import LogConsumer
 from dalsegno.streams.schemas import KnownSchemas
@@ -73,15 +74,15 @@ class Worker:
         self._house = house = House()
         self._snapshotter = Snapshotter(config, self.slot, self.table, house, self._schemas)
         self._switch = Switch(config, house, projections, lambda: self._reader)
-        self._assignment = Assignment(
-            config, self.slot, house, self._schemas, projections, self._snapshotter, self._switch, lambda: self._reader
-        )
+        opener = Opener(config, self._schemas, projections, self._snapshotter, self._switch, lambda: self._reader)
+        self._assignment = Assignment(config, self.slot, house, self._snapshotter, opener)
         static_name = f"{config.names.group}.{self.slot.id}"
         self._reader = LogConsumer(config, static_name, self.table, transactions, self._assignment)
         self._emitter = Emitter(
             config, static_name, self.table, transactions, lambda: self._reader.group_metadata,
             lambda name: topics.projection_topic(config.prefix, name, public[name]),
         )  # fmt: skip
+        self._emitter.open()
         self._control = ControlListener(config, self.slot.id, self.table, self._snapshotter, self.stop)
         log.info("worker_started", extra={"slot": str(self.slot.folder), "group": config.names.group})
 
@@ -221,7 +222,11 @@ class Worker:
             return False
         self._others_at = now
         topic = self.config.names.events
-        committed = group_offsets(self.config.kafka, self.config.names.group)
+        try:
+            committed = group_offsets(self.config.kafka, self.config.names.group)
+        except DalsegnoError as error:
+            log.warning("offsets_not_read", extra={"error": str(error)})
+            return False
         for number, bound in bounds.items():
             found = committed.get((topic, number))
             if found is None or found.offset < bound or parse_metadata(found.metadata) is None:
@@ -234,7 +239,10 @@ class Worker:
         partitions = {
             str(each.number): each.status() for each in sorted(self.table.values(), key=lambda each: each.number)
         }
-        self.slot.write_status(self._status(partitions))
+        try:
+            self.slot.write_status(self._status(partitions))
+        except OSError as error:
+            log.warning("status_not_written", extra={"error": str(error)})  # no reason to stop working
 
     def _status(self, partitions: Mapping[str, Any]) -> dict[str, Any]:
         emitter = getattr(self, "_emitter", None)
