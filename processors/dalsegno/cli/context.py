@@ -20,7 +20,6 @@ class Context:
     settings: Settings
     flags: dict[str, Any] = field(default_factory=dict)
     output: str = "text"
-    color: str = "auto"
 
     @property
     def prefix(self) -> str:

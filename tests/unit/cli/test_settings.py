@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
 
 from dalsegno.errors import Usage
-from dalsegno.settings import load_settings, source_of
+from dalsegno.settings import leaves, load_settings, source_of
 
 TOML = """
 prefix = "fromfile"
@@ -45,7 +46,43 @@ def test_nested_values_of_two_sources_are_merged(folder: Path, monkeypatch: pyte
     settings = load_settings({})
     assert settings.kafka.bootstrap_servers == "env:1"
     assert settings.kafka.options == {"ssl.ca.location": "ca.pem"}
-    assert "DALSEGNO_KAFKA__BOOTSTRAP_SERVERS" in source_of("kafka", settings, {})
+    assert source_of(("kafka", "bootstrap_servers"), settings, {}) == "environment (DALSEGNO_KAFKA__BOOTSTRAP_SERVERS)"
+    assert source_of(("kafka", "options", "ssl.ca.location"), settings, {}) == "profile"
+    assert source_of(("worker", "emit_interval_seconds"), settings, {}) == "default"
+    assert source_of(("kafka", "bootstrap_servers"), settings, {"kafka": {"bootstrap_servers": "f:1"}}) == "flag"
+
+
+def test_a_variable_with_json_is_a_source_of_what_it_holds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DALSEGNO_KAFKA__OPTIONS", '{"sasl.username": "u"}')
+    settings = load_settings({})
+    assert dict(leaves(settings))[("kafka", "options", "sasl.username")] == "u"
+    assert source_of(("kafka", "options", "sasl.username"), settings, {}) == "environment (DALSEGNO_KAFKA__OPTIONS)"
+    assert source_of(("kafka", "bootstrap_servers"), settings, {}) == "default"
+
+
+SECRET = "hunter2-not-to-be-seen"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"DALSEGNO_KAFKA__PASSWORD": SECRET},
+        {"DALSEGNO_KAFKA__OPTIONS": SECRET},
+        {"DALSEGNO_KAFKA__OPTIONS": f'{{"sasl.password": ["{SECRET}"]}}'},
+        {"DALSEGNO_KAFKA": f'{{"bootstrap_servers": ["{SECRET}"]}}'},
+        {"DALSEGNO_KAFKA": f'{{"options": {SECRET}}}'},
+    ],
+)
+def test_wrong_kafka_settings_are_refused_without_showing_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Usage) as caught:
+        load_settings({})
+    assert "kafka" in str(caught.value)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in shown
 
 
 @pytest.mark.parametrize(
