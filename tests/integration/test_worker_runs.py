@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from dalsegno.log.codec import decode_record
+from dalsegno.log.kafka import producer
+from dalsegno.log.reader import read_compacted
 from dalsegno.log.schema_topic import read_schemas
 from dalsegno.snapshots.catalog import read_catalog
 from dalsegno.snapshots.request import ask_for_snapshots
@@ -136,6 +139,27 @@ def test_a_failing_fold_stops_its_partition_alone_and_makes_no_hole(world: World
     world.settle()
     world.check()
     assert status_command(world)[0] == 0
+
+
+def test_records_that_are_none_of_ours_are_reported_and_nothing_else(world: World) -> None:
+    world.produce(60)
+    world.start()
+    world.settle()
+    writer = producer(world.config)
+    writer.produce(world.events, key=b"no key of ours", value=b"anything", partition=1)
+    writer.produce(world.events, key=b"s-1:1:" + b"0" * 64, value=b"", partition=0)
+    assert writer.flush(20) == 0
+    world.settle()
+    world.check()
+
+    def reported() -> list[tuple[str, dict[str, Any]]]:
+        table = read_compacted(world.config, f"{world.prefix}.quarantine")
+        return [decode_record(value) for value in table.values()] if len(table) == 2 else []
+
+    found = {record["partition"]: record for _, record in wait_for(reported, "two reports")}
+    assert (found[1]["key"], found[1]["value"], found[1]["session_id"]) == (b"no key of ours", b"anything", None)
+    assert (found[0]["session_id"], found[0]["seq"]) == ("s-1", 1)
+    assert all(record["reason"] for record in found.values())
 
 
 def test_worker_status_tells_running_stopped_and_gone(world: World) -> None:

@@ -70,5 +70,9 @@ class Names(NamedTuple):
         return topic_name(self.prefix, "control")
 
     @property
+    def quarantine(self) -> str:
+        return topic_name(self.prefix, "quarantine")
+
+    @property
     def group(self) -> str:
         return f"{self.prefix}.worker"

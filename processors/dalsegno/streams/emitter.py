@@ -42,13 +42,17 @@ QUEUE_SECONDS = 30.0
 
 
 class Chosen(NamedTuple):
-    """What one partition puts into a transaction. ``whole``: nothing stays in its outbox."""
+    """What one partition puts into a transaction. ``whole``: nothing stays in its outbox.
+
+    ``reports``: how many of the rows are for the quarantine.
+    """
 
     partition: Partition
     items: list[OutboxItem]
     rows: list[tuple[str, bytes, bytes | None]]
     commit: Commit
     whole: bool
+    reports: int
 
 
 class Emitter:
@@ -58,6 +62,7 @@ class Emitter:
         self,
         config: WorkerConfig,
         transactional_id: str,
+        worker_id: str,
         table: dict[int, Partition],
         transactions: threading.Lock,
         metadata: Callable[[], Any],
@@ -65,6 +70,7 @@ class Emitter:
     ) -> None:
         self._config = config
         self._transactional_id = transactional_id
+        self._worker_id = worker_id
         self._table = table
         self._transactions = transactions
         self._metadata = metadata
@@ -148,14 +154,18 @@ class Emitter:
             now = Commit(shard.cursor.next_offset, partition.generation, partition.base)
             before = partition.committed or Commit(partition.opened_at, partition.generation, partition.base)
             commit = now if whole else before._replace(generation=partition.generation, base=partition.base)
-            if not items and commit == partition.committed:
+            reports = list(partition.reports)
+            if not items and not reports and commit == partition.committed:
                 return None
             partition.draining = not whole
-            rows = []
+            rows: list[tuple[str, bytes, bytes | None]] = []
             for item in items:
                 key, value = shard.current(item)
                 rows.append((self._topic_of(item.projection), key, value))
-            return Chosen(partition, items, rows, commit, whole)
+            rows += [
+                (self._config.names.quarantine, *report.encode(partition.number, self._worker_id)) for report in reports
+            ]
+            return Chosen(partition, items, rows, commit, whole, len(reports))
 
     def _send(self, chosen: list[Chosen], metadata: Any) -> None:
         producer = self._producer
@@ -219,6 +229,8 @@ class Emitter:
                 partition.committed = part.commit
                 if partition.shard is not None:
                     partition.shard.clear_outbox(part.items)
+                for _ in range(min(part.reports, len(partition.reports))):
+                    partition.reports.popleft()
                 if part.whole:
                     partition.draining = False
                     partition.drained.notify_all()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from dalsegno.log.record import LogRecord
 from dalsegno.model.cursor import Commit
 from dalsegno.state.generations import PartitionFolder
 from dalsegno.state.shard import Applied, Shard
+from dalsegno.streams.quarantine import REPORTS_KEPT, Report
 
 RETRY_FIRST_SECONDS = 0.5
 RETRY_LAST_SECONDS = 60.0
@@ -90,6 +92,7 @@ class Partition:
         self.switching = False
         self.draining = False
         """True while the outbox needs several transactions; the shard then stands still (see the emitter)."""
+        self.reports: deque[Report] = deque(maxlen=REPORTS_KEPT)
         self.error: Exception | None = None
         self.failures = 0
         self.retry_at: float | None = None
@@ -166,6 +169,10 @@ class Partition:
             self.failures = 0
             self.records_since_snapshot += len(batch.records)
             self.end = max(self.end, batch.end)
+            if applied.set_aside and self.may_emit:
+                # Not while an older state catches up: those were reported when they came.
+                reasons = dict(applied.set_aside)
+                self.reports.extend(Report(r, reasons[r.offset]) for r in batch.records if r.offset in reasons)
             return applied
 
     def stop(self, error: Exception) -> None:

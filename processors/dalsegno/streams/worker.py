@@ -79,7 +79,7 @@ class Worker:
         static_name = f"{config.names.group}.{self.slot.id}"
         self._reader = LogConsumer(config, static_name, self.table, transactions, self._assignment)
         self._emitter = Emitter(
-            config, static_name, self.table, transactions, lambda: self._reader.group_metadata,
+            config, static_name, self.slot.id, self.table, transactions, lambda: self._reader.group_metadata,
             lambda name: topics.projection_topic(config.prefix, name, public[name]),
         )  # fmt: skip
         self._emitter.open()
