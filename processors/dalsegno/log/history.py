@@ -67,15 +67,16 @@ def read_family(
     up_to: Offset,
     stall_seconds: float = STALL_SECONDS,
 ) -> Family:
-    """Read [``start``, ``up_to``) of a partition (None: from its start) and keep what belongs to the root."""
+    """Read [``start``, ``up_to``) of a partition (None: from its start) and keep what belongs to the root.
+
+    What came with the last batch from behind ``up_to`` is kept too: more is known, and nothing is missing.
+    """
     prefix = root.encode("utf-8")
     values: dict[bytes, bytes | None] = {}
     count = 0
     for batch in transport.read(topic, partition, start, up_to, stall_seconds):
+        count += len(batch.records)
         for record in batch.records:
-            if record.offset >= up_to:
-                break
-            count += 1
             key = record.key
             if key is not None and key.startswith(prefix):
                 values[key] = record.value

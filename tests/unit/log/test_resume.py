@@ -24,6 +24,8 @@ from dalsegno.errors import (
 from dalsegno.log.codec import place
 from dalsegno.log.history import Family, SessionRecords, place_family, read_family
 from dalsegno.log.publisher import Publisher
+from dalsegno.log.reader import Bounds
+from dalsegno.log.record import Batch
 from dalsegno.log.session import Session
 from dalsegno.model.ids import Offset, parse_key, partition_of, root_of
 from dalsegno.model.path import Path, choose_path
@@ -199,6 +201,44 @@ def test_of_two_recoveries_with_one_epoch_the_later_one_gives_up(log: MemoryLog,
     assert "test/1/first" in caught.value.found
     assert rival[0].append(note()).result(5)
     loser.close(1)
+
+
+def test_of_two_recoveries_the_earlier_one_stays_though_it_sees_the_later(log: MemoryLog, first: Publisher) -> None:
+    begin(first)
+    first.flush(5)
+
+    class LateRival(MemoryTransport):
+        """Another recovery of the same epoch comes right behind this one's, before this one reads back."""
+
+        def send(self, *record: Any) -> None:
+            super().send(*record)
+            rival = Publisher(Blind(log, high), prefix="t", writer="test/1/rival")
+            with pytest.raises(SessionSuperseded):
+                rival.resume("s-1")
+            rival.close(1)
+
+    class Blind(MemoryTransport):
+        """Takes its high watermark too early."""
+
+        def __init__(self, log: MemoryLog, high: Offset) -> None:
+            super().__init__(log)
+            self.high: Offset | None = high
+
+        def bounds(self, topic: str, partition: int) -> Bounds:
+            high, self.high = self.high, None
+            found = super().bounds(topic, partition)
+            return found if high is None else found._replace(high=high)
+
+        def read(self, topic: str, partition: int, start: Any, end: Offset, stall_seconds: float) -> Iterator[Batch]:
+            for batch in super().read(topic, partition, start, end, stall_seconds):
+                yield batch._replace(records=[r for r in batch.records if r.offset < end])
+
+    high = Offset(len(log.records(TOPIC, S1)))
+    winner = Publisher(LateRival(log), prefix="t", writer="test/1/winner")
+    session = winner.resume("s-1")
+    assert [e.epoch for e in stored(log, first)] == [0, 0, 1, 1]
+    assert session.broken is None
+    winner.close(1)
 
 
 def test_a_recovery_can_start_again_above_its_rival(log: MemoryLog, first: Publisher) -> None:
