@@ -35,6 +35,9 @@ WAITING: Final = b"u"
 LADDER: Final = b"l"
 """Reserved: versions of rows at every 256th seq."""
 
+STATE_KINDS: Final = frozenset({META, INDEX, HEAD, ROW, PRIVATE, TOTAL, CONTRIBUTION, OUTBOX, FORK, WAITING, LADDER})
+"""Every kind of row there is."""
+
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")

@@ -1,0 +1,75 @@
+"""A session's length costs nothing: rows touched and bytes written per event stay what they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from dalsegno.projections.registry import built_in
+from dalsegno.state.shard import Shard
+from dalsegno.state.tables import CellTable
+from dalsegno.testing.builder import SessionBuilder, Written
+from shard_lab import Lab, apply
+
+
+def long_session(events: int) -> list[Written]:
+    """An observed session that repeats one small round, with ids of one length."""
+    builder = SessionBuilder("long", profile="OBSERVED")
+    builder.append("SessionCreated", profile="OBSERVED", relation="NONE", workflow_name="long")
+    builder.append("SessionStarted")
+    number = 100_000
+    while len(builder.records) < events:
+        number += 1
+        inference, call = f"i{number}", f"i{number}/c0"
+        builder.append(
+            "InferenceRequested", inference_id=inference, attempt=1, purpose="OTHER", model="m", provider="p"
+        )
+        calls = [{"tool_call_id": call, "name": "t", "arguments_digest": None}]
+        builder.append("InferenceCompleted", inference_id=inference, attempt=1, tool_calls=calls, complete=True)
+        builder.append("ToolCallRequested", tool_call_id=call, inference_id=inference, name="t")
+        builder.append("ToolCallAuthorized", tool_call_id=call, basis="POLICY_ALLOW")
+        builder.append("ToolCallStarted", tool_call_id=call, attempt=1)
+        builder.append("ToolReceiptRecorded", tool_call_id=call, attempt=1, status="OK")
+    return builder.records
+
+
+def cost(shard: Shard, records: list[Written]) -> tuple[int, int]:
+    applied = [apply(shard, [record]) for record in records]
+    return sum(each.rows_touched for each in applied), sum(each.bytes_written for each in applied)
+
+
+@pytest.mark.parametrize("events", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_the_last_thousand_events_cost_what_the_first_did(events: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = long_session(events)
+    assert len(records) >= events
+    shard = Lab().open(built_in(), cached_rows=1_000)
+    apply(shard, records[:6_002])
+    loads = 0
+    load = CellTable._load
+
+    def counted(table: CellTable, row_id: tuple[str | int, ...]) -> object:
+        nonlocal loads
+        loads += 1
+        return load(table, row_id)
+
+    monkeypatch.setattr(CellTable, "_load", counted)
+    first = cost(shard, records[6_002:7_202])
+    first_loads, loads = loads, 0
+    apply(shard, records[7_202 : events - 1_200])
+    loads = 0
+    last_1200 = records[events - 1_200 : events]
+    last = cost(shard, last_1200)
+    assert last[0] == first[0]
+    assert last[1] == pytest.approx(first[1], rel=0.01)  # numbers in rows get longer by a byte or two
+    assert loads <= first_loads + 6
+    kept = sum(len(table.cells) for session in shard._work.sessions.values() for table in session.tables())
+    assert kept < 2_000
+
+
+def test_memory_does_not_grow_with_sessions() -> None:
+    shard = Lab().open(cached_rows=500)
+    for number in range(300):
+        apply(shard, SessionBuilder(f"s-{number}").begin().records)
+    kept = sum(len(table.cells) for session in shard._work.sessions.values() for table in session.tables())
+    assert kept <= 500
+    assert shard.counts.sessions == 300
+    assert shard.recompute_digests() == shard.digests()
