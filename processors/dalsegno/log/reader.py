@@ -246,8 +246,8 @@ def _hole(topic: str, partition: int, position: Offset, low: Offset) -> LogHole:
 
 
 def _poll(cfg: KafkaConfig, reader: Consumer, topic: str, partition: int, position: Offset, batch: int) -> Polled:
-    """One ``consume``. Errors after records are kept for the next call by the client's own rule that it repeats them,
-    except out of range, which it says once: so they are raised at once and the records of this call are read again."""
+    """One ``consume``. The client says "out of range" once and is silent ever after, so an error is raised at once;
+    what came with it is dropped, and since the position has not moved, nothing is skipped."""
     with kafka_errors(f"read {topic}-{partition}", topic=topic, partition=partition):
         polled = split(reader.consume(batch, POLL_SECONDS))
     for error in polled.errors:
