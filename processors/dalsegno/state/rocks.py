@@ -17,7 +17,7 @@ from typing import Any, Final
 import rocksdict as rd
 
 from dalsegno.errors import Conflict, DalsegnoError, DiskFull, Failed, NotFound, NotPermitted, StoreDamaged, StoreLocked
-from dalsegno.state.kv import FAMILIES, JOURNAL, SCAN_CHUNK_ROWS, STATE
+from dalsegno.state.kv import FAMILIES, JOURNAL, SCAN_CHUNK_ROWS, STATE, WriteBatch
 
 _MIB: Final = 1024 * 1024
 _BLOOM_BITS_PER_KEY: Final = 10
@@ -94,7 +94,9 @@ def translate(error: Exception, path: str) -> DalsegnoError | None:
         return Conflict(f"the store {path} is closed", path=path)
     if "does not exist (create_if_missing is false)" in low:
         return NotFound(f"no store in {path}", path=path)
-    if low.startswith("corruption") or "no such file" in low or "io error" in low or "file exists" in low:
+    # A secondary says "try again" where the owner has just begun another MANIFEST, and where that file is gone.
+    damaged = low.startswith(("corruption", "operation failed. try again"))
+    if damaged or "no such file" in low or "io error" in low or "file exists" in low:
         return StoreDamaged(
             f"the store {path} cannot be read: {text}",
             todo="set the folder aside; the shard is built again from a snapshot or from the log",
@@ -293,8 +295,10 @@ class RocksStore(RocksReader):
     def batch(self) -> RocksBatch:
         return RocksBatch(self._handles)
 
-    def write(self, batch: RocksBatch) -> None:
+    def write(self, batch: WriteBatch) -> None:
         db = self._open_db()
+        if not isinstance(batch, RocksBatch):
+            raise TypeError(f"a {type(batch).__name__} of another store")
         try:
             db.write(batch.raw)
         except Exception as error:

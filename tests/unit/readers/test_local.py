@@ -1,0 +1,260 @@
+"""What one machine can answer by itself: from its workers' shards, else from snapshots, without disturbing anybody."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dalsegno.errors import BrokerUnavailable, NotFound, StoreDamaged
+from dalsegno.log.kafka import KafkaConfig
+from dalsegno.readers import local
+from dalsegno.readers.local import LocalReader
+from dalsegno.readers.sessions import list_sessions
+from dalsegno.snapshots.catalog import TopicIdentity
+from dalsegno.snapshots.ports import file_key
+from dalsegno.state.generations import PartitionFolder
+from dalsegno.testing.builder import SessionBuilder, Written
+from reader_lab import PREFIX, TOPIC_ID, House
+from shard_lab import apply
+
+# An account that owns nothing here.
+NOBODY = 65534
+
+
+def begun(*names: str) -> list[Written]:
+    return [record for name in names for record in SessionBuilder(name).begin().records]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with House(tmp_path) as found:
+        yield found
+
+
+# With two partitions, s-3 lies in partition 0, s-1 and s-2 in partition 1.
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    """Two partitions, and a broker that says so and has the catalogue."""
+    with House(tmp_path, partitions=2) as found:
+        monkeypatch.setattr(LocalReader, "_identity", lambda _: TopicIdentity("c", TOPIC_ID, 2))
+        monkeypatch.setattr(local, "read_catalog", lambda *_: found.catalog)
+        yield found
+
+
+def broker() -> KafkaConfig:
+    return KafkaConfig("nowhere:1")
+
+
+def no_answer() -> KafkaConfig:
+    raise BrokerUnavailable("nobody answers")
+
+
+def names(reader: LocalReader) -> set[str]:
+    return {found.session_id for found in list_sessions(reader, 100)}
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_shard_that_a_worker_holds_is_read_and_no_broker_is_asked(house: House) -> None:
+    shard = house.shard(begun("s-1"))
+    reader = house.reader()
+    assert names(reader) == {"s-1"}
+    view = reader.views()[0]
+    assert (view.position, view.source) == (f"0@{len(begun('s-1'))}", "slot 0")
+    apply(shard, begun("s-2"))
+    assert names(reader) == {"s-1"}, "all answers of one reader are of one moment"
+    assert names(house.reader()) == {"s-1", "s-2"}
+
+
+def test_a_shard_that_another_process_holds_is_read(house: House) -> None:
+    house.shard(begun("s-1")).close()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(house.folder())], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert names(house.reader()) == {"s-1"}
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert names(house.reader()) == {"s-1"}, "a holder that was killed is no obstacle"
+
+
+_HOLD = """
+import sys
+from pathlib import Path
+from dalsegno.state.rocks import RocksStore
+store = RocksStore.open(Path(sys.argv[1]), create=False)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_of_two_slots_the_furthest_cursor_answers(house: House) -> None:
+    house.shard(begun("s-1"), slot=0)
+    house.shard(begun("s-1", "s-2"), slot=1)
+    house.shard(slot=2)
+    reader = house.reader()
+    assert names(reader) == {"s-1", "s-2"}
+    assert reader.views()[0].source == "slot 1"
+
+
+def test_a_switch_between_looking_and_opening_is_followed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = house.shard(begun("s-1"))
+    house.shard(begun("s-1", "s-2"), name="h.1")
+    pointer = PartitionFolder(house.folder().parent.parent.parent, TOPIC_ID, 0)
+    pointer.point_to("g.1")
+    opening = local.open_secondary
+
+    def switching(path: Path, scratch: Path) -> Any:
+        if path.name == "g.1":
+            pointer.point_to("h.1")
+            old.close()
+            pointer.delete("g.1")
+        return opening(path, scratch)
+
+    monkeypatch.setattr(local, "open_secondary", switching)
+    reader = house.reader()
+    assert names(reader) == {"s-1", "s-2"}
+    assert reader.views()[0].folder.name == "h.1"
+
+
+def test_a_damaged_shard_is_passed_over_where_another_slot_has_the_partition(house: House) -> None:
+    house.shard(begun("s-1"), slot=0)
+    house.shard(begun("s-1", "s-2"), slot=1).close()
+    (house.folder(1) / "CURRENT").write_text("MANIFEST-999999\n")
+    reader = house.reader()
+    assert names(reader) == {"s-1"}
+    assert isinstance(reader.unreadable[0], StoreDamaged)
+
+
+def test_a_damaged_shard_alone_is_the_error(house: House) -> None:
+    house.shard(begun("s-1")).close()
+    (house.folder() / "CURRENT").write_text("MANIFEST-999999\n")
+    with pytest.raises(StoreDamaged, match="cannot be read"):
+        house.reader().views()
+
+
+def test_a_shard_in_another_partitions_folder_is_refused(two: House) -> None:
+    two.shard(begun("s-3")).close()
+    shutil.copytree(two.folder(0, 0).parent, two.folder(0, 1).parent)
+    reader = two.reader(kafka=broker)
+    assert set(reader.views()) == {0}
+    assert "holds partition 0" in str(reader.unreadable[1])
+
+
+def test_of_a_topic_that_was_made_again_only_todays_shards_answer(two: House) -> None:
+    two.shard(begun("s-3"))
+    stale = two.data / PREFIX / "slots" / "0" / ("cd" * 16) / "0"
+    stale.mkdir(parents=True)
+    (stale / "g.1").mkdir()
+    (stale / "CURRENT").write_text("g.1")
+    assert names(two.reader(kafka=broker)) == {"s-3"}
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_elsewhere_is_answered_from_its_snapshot_fetched_once(
+    two: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.shard(begun("s-3"))
+    with House(two.data.parent / "elsewhere", partitions=2) as other:
+        taken = two.snapshot(other.shard(begun("s-1"), partition=1))
+    reader = two.reader(kafka=broker)
+    assert names(reader) == {"s-1", "s-3"}
+    assert (reader.views()[1].source, reader.missing()) == (f"snapshot {taken.id[:12]}", [])
+
+    def again(*_: object) -> None:
+        raise AssertionError("fetched a second time")
+
+    monkeypatch.setattr(local, "fetch", again)
+    assert names(two.reader(kafka=broker)) == {"s-1", "s-3"}
+
+
+def test_a_newer_snapshot_takes_the_place_of_the_cached_one(two: House) -> None:
+    with House(two.data.parent / "elsewhere", partitions=2) as other:
+        shard = other.shard(begun("s-1"), partition=1)
+        two.snapshot(shard)
+        assert names(two.reader(kafka=broker)) == {"s-1"}
+        apply(shard, begun("s-2"))
+        taken = two.snapshot(shard)
+    assert names(two.reader(kafka=broker)) == {"s-1", "s-2"}
+    cache = two.data / PREFIX / local.CACHE / "1"
+    assert [entry.name for entry in cache.iterdir()] == [taken.id]
+
+
+def test_a_damaged_newest_snapshot_gives_way_to_an_older_one(two: House) -> None:
+    with House(two.data.parent / "elsewhere", partitions=2) as other:
+        shard = other.shard(begun("s-1"), partition=1)
+        older = two.snapshot(shard)
+        apply(shard, begun("s-2"))
+        newer = two.snapshot(shard)
+    kept = {file.sha256 for file in older.manifest.files}
+    file = next(file for file in newer.manifest.files if file.sha256 not in kept)
+    path = two.store_folder / file_key(PREFIX, file.sha256)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    reader = two.reader(kafka=broker)
+    assert names(reader) == {"s-1"}
+    assert reader.views()[1].source == f"snapshot {older.id[:12]}"
+    assert reader.missing() == [0]
+
+
+def test_without_a_broker_what_is_here_answers_and_the_rest_is_named(two: House) -> None:
+    two.shard(begun("s-3"))
+    with House(two.data.parent / "elsewhere", partitions=2) as other:
+        two.snapshot(other.shard(begun("s-1"), partition=1))
+    reader = two.reader(kafka=no_answer)
+    reader._identity = no_answer  # type: ignore[assignment, method-assign]
+    assert names(reader) == {"s-3"}
+    assert reader.missing() == [1]
+    with pytest.raises(NotFound, match="partition 1") as caught:
+        reader.of_session("s-1")
+    assert "take a snapshot" in caught.value.todo
+
+
+def test_nothing_at_all_is_not_found_and_starts_no_broker(house: House) -> None:
+    with pytest.raises(NotFound) as caught:
+        house.reader().views()
+    assert "dalsegno worker run" in caught.value.todo
+    assert not house.data.exists()
+
+
+# --- rights -----------------------------------------------------------------------------------------------------------
+
+_AS_NOBODY = f"""
+import os, sys
+if os.getuid() == 0:
+    os.setgid({NOBODY}); os.setuid({NOBODY})
+from dalsegno.cli.frame import run
+sys.exit(run(["--data", sys.argv[1], "--prefix", "{PREFIX}", "session", "list"]))
+"""
+
+
+@pytest.mark.parametrize("closed", ["slots", "shard"])
+def test_files_of_another_user_are_not_permitted(house: House, tmp_path: Path, closed: str) -> None:
+    house.shard(begun("s-1")).close()
+    for parent in (tmp_path, *tmp_path.parents):
+        if len(parent.parts) > 2:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    folder = house.data / PREFIX / "slots" if closed == "slots" else house.folder()
+    folder.chmod(0o000)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_NOBODY, str(house.data)],
+            capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "HOME": "/"},
+        )  # fmt: skip
+    finally:
+        folder.chmod(0o755)
+    assert (done.returncode, done.stdout) == (7, ""), done.stderr
+    assert "Permission denied" in done.stderr
+    assert str(folder) in done.stderr
