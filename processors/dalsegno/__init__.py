@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dalsegno.log.publisher import Publisher
     from dalsegno.log.receipts import Pending, Receipt
     from dalsegno.log.session import Session
+    from dalsegno.readers.source import ShardSource
     from dalsegno.storage.blobs import Blobs, inline_blob
     from dalsegno.storage.object_store import FolderStore
 
@@ -36,6 +37,7 @@ _PUBLIC = {
     "Publisher": "dalsegno.log.publisher",
     "Receipt": "dalsegno.log.receipts",
     "Session": "dalsegno.log.session",
+    "ShardSource": "dalsegno.readers.source",
     "inline_blob": "dalsegno.storage.blobs",
 }
 _MODULES = ("errors", "events")
@@ -49,6 +51,7 @@ __all__ = [
     "Publisher",
     "Receipt",
     "Session",
+    "ShardSource",
     "errors",
     "events",
     "inline_blob",

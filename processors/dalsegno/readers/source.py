@@ -1,0 +1,81 @@
+"""A session's records for its writer, from this machine's shard (or a snapshot) and the tail of the log.
+
+Give it to ``Publisher.resume`` or ``Session``: without it a resume reads the partition from its start.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dalsegno.errors import NotFound, OtherHistory
+from dalsegno.log import admin
+from dalsegno.log.history import PartitionSource, SessionRecords, place_family, read_family
+from dalsegno.log.kafka import KafkaConfig
+from dalsegno.log.schema_set import SchemaSet
+from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.transport import KafkaTransport
+from dalsegno.model.ids import EventKey, Offset, Seq, root_of
+from dalsegno.model.records import Event, Unreadable
+from dalsegno.projections import registry
+from dalsegno.readers.local import LocalReader, View
+
+
+class ShardSource:
+    """Reads what the nearest state knows, and from the log only what came after it."""
+
+    def __init__(self, data: Path, prefix: str, store: Path, kafka: KafkaConfig) -> None:
+        self._data, self._prefix, self._store, self._kafka = data, prefix, store, kafka
+
+    def read(self, session_id: str, up_to: Offset) -> SessionRecords:
+        """All records of the session below ``up_to``. Where no state of its partition is here, all from the log."""
+        schemas = SchemaSet.load()
+        transport = KafkaTransport(self._kafka)
+        topic = topic_name(self._prefix, EVENTS)
+        with LocalReader(self._data, self._prefix, self._store, lambda: self._kafka, registry.chosen()) as reader:
+            try:
+                view = reader.of_session(session_id)
+            except NotFound:
+                partitions = transport.partitions(topic)
+                return PartitionSource(transport, self._prefix, topic, partitions, schemas).read(session_id, up_to)
+            self._check_same_log(view, topic)
+            placed, newest = _known(view, session_id)
+            cursor = Offset(view.cursor.next_offset)
+            if cursor >= up_to:
+                return SessionRecords(placed, cursor, 0, _snapshot(view), newest)
+            tail = read_family(transport, topic, view.partition, root_of(session_id), cursor, up_to)
+            later = place_family(tail.values, session_id, view.partition, reader.partitions, view.reads.schemas)
+            for key in [key for key in placed if tail.values.get(key.encode(), b"") is None]:
+                del placed[key]
+            anchor = None if later else newest
+            return SessionRecords(placed | later, up_to, tail.records_read, _snapshot(view), anchor)
+
+    def _check_same_log(self, view: View, topic: str) -> None:
+        """Raises OtherHistory: a state of another log would give the writer a foreign tip."""
+        mine, theirs = view.reads.identity().topic_id, admin.topic_facts(self._kafka, topic).topic_id
+        if mine != theirs:
+            raise OtherHistory(
+                f"{view.source} in {self._data} is of topic id {mine}, but {topic} has {theirs}",
+                wanted="state of the log that is written to",
+                todo="choose another data folder, or run a worker there first",
+                state_topic_id=mine,
+                log_topic_id=theirs,
+            )
+
+
+def _known(view: View, session_id: str) -> tuple[dict[EventKey, Event | Unreadable], tuple[Offset, bytes] | None]:
+    """What the state has of the session, and offset and key of the newest record of it."""
+    placed: dict[EventKey, Event | Unreadable] = {}
+    newest: tuple[Offset, bytes] | None = None
+    for seq, hash_, entry in view.reads.index(session_id):
+        key = EventKey(session_id, Seq(seq), hash_)
+        found = view.reads.journal(entry.offset)
+        if isinstance(found, Event | Unreadable):
+            placed[key] = found
+            if newest is None or entry.offset > newest[0]:
+                newest = (Offset(entry.offset), key.encode())
+    return placed, newest
+
+
+def _snapshot(view: View) -> str | None:
+    kind, _, name = view.source.partition(" ")
+    return name if kind == "snapshot" else None
