@@ -6,9 +6,9 @@ name its own hashes (recoveries, child sessions). It yields a ``Child`` to run a
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from dalsegno.model.events import (
     Blob,
@@ -55,6 +55,9 @@ VALIDATORS_DIGEST = _CONTENTS["VALIDATORS"].digest
 
 class Script:
     """What all sessions have. ``now`` is the session's clock in microseconds since 1970 UTC."""
+
+    actors: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Who does what, where it is not who does it in every session: event type -> (kind, id)."""
 
     def __init__(self, session_id: str, rng: Random, *, profile: str, start: int) -> None:
         self.session_id = session_id

@@ -52,7 +52,8 @@ class ScriptWriter:
     def write(self, script: Script, event: NewEvent) -> WorkloadRecord:
         """Encode the script's next event; its place, tip, clock and tally move on."""
         type_ = event.TYPE
-        writer, ignorable, (actor_kind, actor_id) = self._writers[type_]
+        writer, ignorable, actor = self._writers[type_]
+        actor_kind, actor_id = script.actors.get(type_, actor)
         script.now += 1_000 + int(script.chance() * 400_000)
         now, seq = script.now, script.seq + 1
         ms = now // 1000

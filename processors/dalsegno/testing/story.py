@@ -7,6 +7,7 @@ asks for somebody's approval, Maria grants it, the change runs, and the checks p
 from __future__ import annotations
 
 from random import Random
+from typing import ClassVar
 
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.events import (
@@ -52,6 +53,12 @@ _JSON = "application/json"
 
 class Story(Script):
     """The session; ``steps`` are its events, always the same."""
+
+    actors: ClassVar = {
+        "ValidationRequested": ("VALIDATOR", "export-check"),
+        "ValidationDecided": ("VALIDATOR", "export-check"),
+        "ToolReceiptRecorded": ("TOOL", "database-proxy"),
+    }
 
     def __init__(self, session_id: str = SESSION_ID) -> None:
         super().__init__(session_id, Random("story"), profile="STRICT", start=START_MICROS)
