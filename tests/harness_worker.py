@@ -40,6 +40,7 @@ from dalsegno.state.layout import ShardIdentity
 from dalsegno.state.memory import MemoryStore
 from dalsegno.state.rocks import open_secondary
 from dalsegno.state.shard import Shard
+from dalsegno.state.slot import read_status, slot_folders
 from dalsegno.testing.builder import SessionBuilder
 from dalsegno.testing.moves import play
 
@@ -68,15 +69,16 @@ class RunningWorker:
 
     @property
     def slot(self) -> Path:
+        """The slot that this process took; slot 0 as long as it has not said."""
+        for folder in slot_folders(self.data, self.world.prefix):
+            if (read_status(folder) or {}).get("pid") == self.process.pid:
+                return folder
         return self.data / self.world.prefix / "slots" / "0"
 
     def status(self) -> dict[str, Any]:
         """The status of this very process; {} before it has written one."""
-        try:
-            found = json.loads((self.slot / "status.json").read_bytes())
-        except FileNotFoundError:
-            return {}
-        return found if found["pid"] == self.process.pid else {}
+        found = read_status(self.slot) or {}
+        return found if found.get("pid") == self.process.pid else {}
 
     def parts(self) -> dict[int, dict[str, Any]]:
         return {int(number): part for number, part in self.status().get("partitions", {}).items()}
@@ -268,14 +270,17 @@ class World:
         assert rows == straight
         assert self.topic_rows() == straight
 
-    def straight_fold(self) -> tuple[Rows, dict[int, dict[str, str]]]:
+    def straight_fold(self, to: Mapping[int, int] | None = None) -> tuple[Rows, dict[int, dict[str, str]]]:
+        """Rows and digests per partition of a memory shard that was fed the log from its start (``to`` an offset)."""
         rows: Rows = {}
         digests = {}
         for number in range(self.partitions):
             identity = ShardIdentity(self.events, "-", "-", number, self.partitions, "straight", "-")
             shard = Shard.open(MemoryStore(), identity=identity, schemas=SchemaSet.load(), projections=self.projections)
-            for batch in read_range(self.config, self.events, number, 0):
-                shard.apply("straight", batch.start, batch.next_offset, batch.records)
+            end = None if to is None else to[number]
+            for batch in read_range(self.config, self.events, number, 0, end):
+                records = [record for record in batch.records if end is None or record.offset < end]
+                shard.apply("straight", batch.start, batch.next_offset, records)
             rows.update(_public_rows(shard, shard.kv, self.projections))
             digests[number] = {name: found.digest for name, found in shard.digests().items()}
         return rows, digests

@@ -19,7 +19,7 @@ from dalsegno.log.codec import decode_record
 from dalsegno.log.kafka import producer
 from dalsegno.log.reader import read_compacted
 from dalsegno.log.schema_topic import read_schemas
-from dalsegno.snapshots.catalog import read_catalog
+from dalsegno.snapshots.catalog import Pointer, read_catalog
 from dalsegno.snapshots.request import ask_for_snapshots
 from dalsegno.streams.faults import KILL_VARIABLE, fault_from_environment
 from harness_worker import World, wait_for
@@ -101,7 +101,7 @@ def test_lost_commits_and_lost_state_are_compared_with_the_topics(world: World) 
 
 def test_kill_one_of_two_workers(world: World) -> None:
     world.produce(400)
-    first, second = world.start("a"), world.start("b")
+    first, second = world.start("a"), world.start("a")  # two slots of one data folder
     wait_for(lambda: len(first.parts()) == len(second.parts()) == 1, "each worker has one partition", 40)
     world.settle()
     world.produce(200)
@@ -115,6 +115,54 @@ def test_kill_one_of_two_workers(world: World) -> None:
     world.settle()
     world.check()
     assert world.rows_that_went_backwards() == []
+
+
+# case C55
+def test_workers_come_and_go_while_the_state_is_restored(kafka: Any, tmp_path: Path) -> None:
+    world = World(kafka.config, kafka.prefix, tmp_path, partitions=6)
+    try:
+        world.produce(400)
+        world.start("a")
+        second = world.start("b")
+        world.produce(60)
+        wait_for(second.parts, "the second worker has partitions", 40)
+        third = world.start("c")
+        second.kill()
+        world.produce(60)
+        wait_for(third.parts, "the third worker has partitions", 40)
+        third.stop()
+        world.produce(60)
+        world.settle()
+        world.check()
+        assert world.rows_that_went_backwards() == []
+    finally:
+        world.close()
+
+
+def test_an_outbox_larger_than_a_transaction_goes_out_in_several(world: World) -> None:
+    world.produce(300)
+    world.start(rows_per_transaction=3)
+    world.settle()
+    world.check()
+    world.produce(100)
+    world.settle()
+    world.check()
+    assert world.rows_that_went_backwards() == []
+
+
+# case C25
+def test_snapshots_taken_while_events_keep_coming_are_of_one_moment(world: World) -> None:
+    world.start(snapshot_every_events=30)
+
+    def enough() -> list[Pointer]:
+        world.produce(30)
+        found = list(read_catalog(world.config, world.prefix).pointers.values())
+        return found if len(found) >= 2 * world.partitions + 2 else []
+
+    pointers: list[Pointer] = wait_for(enough, "some snapshots")
+    for pointer in pointers[-3:]:
+        _, digests = world.straight_fold(dict.fromkeys(range(world.partitions), pointer.cursor.next_offset))
+        assert {name: mark.digest for name, mark in pointer.projections.items()} == digests[pointer.partition]
 
 
 def test_a_failing_fold_stops_its_partition_alone_and_makes_no_hole(world: World, tmp_path: Path) -> None:

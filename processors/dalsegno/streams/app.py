@@ -57,6 +57,8 @@ def run_worker(config: WorkerConfig, until: Mapping[int, int] | None = None) -> 
     worker = Worker(config, until)
     try:
         asyncio.run(_run(worker))
+    except Exception as error:
+        worker.fail(error)
     finally:
         worker.close()
     if worker.error is not None:
@@ -77,6 +79,11 @@ async def _run(worker: Worker) -> None:
         await _serve(worker, stop)
     finally:
         remove_signals()
+        worker.on_stop = _nothing
+
+
+def _nothing() -> None:
+    """What a stop wakes when nothing runs."""
 
 
 async def _serve(worker: Worker, stop: asyncio.Event) -> None:

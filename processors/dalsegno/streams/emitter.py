@@ -53,6 +53,7 @@ class Chosen(NamedTuple):
     commit: Commit
     whole: bool
     reports: int
+    changes: int
 
 
 class Emitter:
@@ -146,7 +147,7 @@ class Emitter:
             shard = partition.shard
             if shard is None or not partition.may_emit:
                 return None
-            items = shard.outbox(limit + 1)
+            items = [] if partition.outbox_is_empty else shard.outbox(limit + 1)
             whole = len(items) <= limit
             if not whole and not first:
                 return None  # it does not fit beside the others, but perhaps alone
@@ -155,8 +156,10 @@ class Emitter:
             before = partition.committed or Commit(partition.opened_at, partition.generation, partition.base)
             commit = now if whole else before._replace(generation=partition.generation, base=partition.base)
             reports = list(partition.reports)
-            if not items and not reports and commit == partition.committed:
-                return None
+            if not items:
+                partition.clean_at = partition.changes
+                if not reports and commit == partition.committed:
+                    return None
             partition.draining = not whole
             rows: list[tuple[str, bytes, bytes | None]] = []
             for item in items:
@@ -165,7 +168,7 @@ class Emitter:
             rows += [
                 (self._config.names.quarantine, *report.encode(partition.number, self._worker_id)) for report in reports
             ]
-            return Chosen(partition, items, rows, commit, whole, len(reports))
+            return Chosen(partition, items, rows, commit, whole, len(reports), partition.changes)
 
     def _send(self, chosen: list[Chosen], metadata: Any) -> None:
         producer = self._producer
@@ -232,6 +235,7 @@ class Emitter:
                 for _ in range(min(part.reports, len(partition.reports))):
                     partition.reports.popleft()
                 if part.whole:
+                    partition.clean_at = part.changes
                     partition.draining = False
                     partition.drained.notify_all()
 

@@ -90,6 +90,10 @@ class Partition:
         self.building = False
         """True while the shard is built beside the one that is read."""
         self.switching = False
+        self.changes = 0
+        """Counts what may have put rows into the outbox: batches, retries, a switch."""
+        self.clean_at = -1
+        """``changes`` when the outbox was last seen empty."""
         self.draining = False
         """True while the outbox needs several transactions; the shard then stands still (see the emitter)."""
         self.reports: deque[Report] = deque(maxlen=REPORTS_KEPT)
@@ -131,6 +135,11 @@ class Partition:
         return not (self.closing or self.building or cursor is None) and cursor >= self.bound
 
     @property
+    def outbox_is_empty(self) -> bool:
+        """Known without looking: a look would step over all that was deleted there lately."""
+        return self.clean_at == self.changes
+
+    @property
     def at_bound(self) -> bool:
         cursor = self.cursor
         return cursor is not None and cursor >= self.bound
@@ -138,12 +147,12 @@ class Partition:
     def reached(self, bound: int) -> bool:
         """Whether everything below ``bound`` is applied, emitted and committed."""
         with self.lock:
-            cursor, shard = self.cursor, self.shard
-            if shard is None or cursor is None or self.building or cursor < bound:
+            cursor = self.cursor
+            if cursor is None or self.building or cursor < bound:
                 return False
             commit = self.committed
             emitted = commit is not None and commit.offset >= bound and commit.generation == self.generation
-            return emitted and not shard.outbox(1)
+            return emitted and self.outbox_is_empty
 
     def new_assignment(self) -> int:
         """A new number: batches that are on their way are dropped from now on."""
@@ -164,6 +173,7 @@ class Partition:
             if self.closing or self.shard is None or batch.assignment != self.assignment:
                 return None
             self._fault("apply.1")
+            self.changes += 1
             applied = self.shard.apply(self.generation, batch.start, batch.end, batch.records)
             self._fault("apply.2")
             self.failures = 0
@@ -222,7 +232,7 @@ class Partition:
             "committed_generation": None if self.committed is None else self.committed.generation,
             "end": self.end,
             "behind": None if cursor is None else max(0, self.end - cursor),
-            "outbox_empty": None if self.shard is None else not self.shard.outbox(1),
+            "outbox_empty": self.outbox_is_empty,
             "held_sessions": None if self.shard is None else self.shard.held_sessions,
             "failures": self.failures,
         }

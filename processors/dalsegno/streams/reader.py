@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from dalsegno.log.kafka import consumer as make_consumer
 from dalsegno.log.kafka import kafka_errors, translate
@@ -203,8 +203,10 @@ class LogConsumer:
         fresh = [self._assigner.make(tp.partition) for tp in given]
         for partition in fresh:
             self._table[partition.number] = partition
-        # At 0 only for form: nothing is fetched while paused, and the place comes with the seek.
-        consumer.incremental_assign([TopicPartition(self._topic, partition.number, 0) for partition in fresh])
+        # At the end only for form: the place comes with the seek. A fetch may slip out before the pause; at the end it
+        # brings nothing, while at 0 it would be out of range where the log starts later, and the client then stays
+        # silent even after a seek.
+        consumer.incremental_assign([TopicPartition(self._topic, partition.number, OFFSET_END) for partition in fresh])
         if fresh:
             consumer.pause([TopicPartition(self._topic, partition.number) for partition in fresh])
             log.info("partitions_assigned", extra={"partitions": [partition.number for partition in fresh]})

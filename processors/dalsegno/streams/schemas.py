@@ -62,6 +62,7 @@ def retry_held(partition: Partition) -> None:
     with partition.lock:
         if partition.closing or partition.shard is None:
             return
+        partition.changes += 1
         try:
             freed = partition.shard.retry_held()
         except Exception as error:

@@ -102,6 +102,7 @@ class Switch:
 
     def _fill_outbox(self, partition: Partition, shard: Shard) -> int | None:
         """Step 2. The number of rows that differ; None when the partition was taken away meanwhile."""
+        partition.changes += 1
         clear_all(shard.kv)
         count = 0
         for projection, topic in self._topics:

@@ -12,9 +12,10 @@ from typing import Any
 
 from dalsegno.errors import DalsegnoError
 from dalsegno.log import topics
-from dalsegno.log.admin import group_offsets
+from dalsegno.log.admin import group_offsets, topic_facts
 from dalsegno.model.cursor import parse_metadata
 from dalsegno.projections.registry import chosen
+from dalsegno.state.rocks import raise_file_limit
 from dalsegno.state.slot import Slot, open_slot
 from dalsegno.streams.assignment import Assignment
 from dalsegno.streams.config import WorkerConfig
@@ -50,6 +51,7 @@ class Worker:
         self.error: Exception | None = None
         self.stop_reason = ""
         self.on_stop: Callable[[], None] = lambda: None
+        self._ready = False
         self.started_at = time.time()
         self._state = "STARTING"
         self._status_at = 0.0
@@ -68,6 +70,7 @@ class Worker:
         projections = tuple(config.projections) if config.projections is not None else tuple(chosen())
         public = {each.name: each.version for each in projections if each.public}
         topics.check(config.kafka, config.prefix, projections=public.items())
+        raise_file_limit(topic_facts(config.kafka, config.names.events).partitions)
         self._schemas = KnownSchemas(config.kafka, config.prefix)
         self._schemas.open(projections)
         transactions = threading.Lock()
@@ -84,6 +87,7 @@ class Worker:
         )  # fmt: skip
         self._emitter.open()
         self._control = ControlListener(config, self.slot.id, self.table, self._snapshotter, self.stop)
+        self._ready = True
         log.info("worker_started", extra={"slot": str(self.slot.folder), "group": config.names.group})
 
     def stop(self, reason: str) -> None:
@@ -101,9 +105,9 @@ class Worker:
 
     def close(self) -> None:
         """Close what is still open, and give the slot free."""
+        if self._ready and not self._left:
+            self.leave()
         if self._house is not None:
-            if not self._left:
-                self.leave()
             self._house.close()
         if self._slot is not None:
             self._state = "STOPPED" if self.error is None else "FAILED"
