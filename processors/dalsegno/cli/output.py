@@ -40,7 +40,7 @@ def cell(value: Any, limit: int = _MAX_CELL_CHARACTERS) -> str:
     if isinstance(value, list | tuple):
         text = ", ".join(cell(item) for item in value) or "-"
     elif isinstance(value, dict):
-        text = json.dumps(value, default=_json_default, ensure_ascii=False, sort_keys=True)
+        text = dumps(value)
     else:
         text = str(value)
     text = visible(text)
@@ -64,7 +64,7 @@ def emit(
         return
     rows = list(data)
     if ctx.output == "json":
-        click.echo(json.dumps(rows, default=_json_default, ensure_ascii=False, indent=2))
+        click.echo("[\n" + ",\n".join(f"  {dumps(row)}" for row in rows) + "\n]" if rows else "[]")
     elif ctx.output == "jsonl":
         for row in rows:
             click.echo(dumps(row))
@@ -103,8 +103,12 @@ def visible_lines(text: str) -> str:
 
 
 def dumps(data: Any) -> str:
-    """Compact JSON of a record; bytes become hex."""
-    return json.dumps(data, default=_json_default, ensure_ascii=False)
+    """JSON of a record in one line; bytes become hex, and what could act on a terminal is escaped."""
+    text = json.dumps(data, default=_json_default, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    # Such characters can only stand inside strings.
+    return "".join(json.dumps(c)[1:-1] if unicodedata.category(c) in _HIDDEN_CATEGORIES else c for c in text)
 
 
 def _json_default(value: Any) -> Any:

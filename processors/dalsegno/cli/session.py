@@ -14,7 +14,17 @@ from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.projections import registry
 from dalsegno.projections.rows import SessionRow, SessionStatus
 from dalsegno.readers.local import LocalReader
-from dalsegno.readers.sessions import Found, Step, find_session, list_sessions, steps, subject_of, summary_of
+from dalsegno.readers.sessions import (
+    Found,
+    Step,
+    Superseded,
+    find_session,
+    list_sessions,
+    steps,
+    subject_of,
+    summary_of,
+    superseded,
+)
 
 _LIST = (
     "session", "status", "workflow", "last_event", "events", "turns", "tool_calls", "failed", "approvals_open",
@@ -70,7 +80,8 @@ def show(ctx: Context, session: str, detailed: bool, reverse: bool) -> None:
         if ctx.output == "text":
             _print(ctx, found, shown, detailed)
         else:
-            emit_with(ctx, {"session": _full_row(found)}, "events", map(_json_step, shown))
+            head = {"session": _full_row(found), "superseded": list(map(_json_superseded, superseded(found)))}
+            emit_with(ctx, head, "events", map(_json_step, shown))
         note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
 
 
@@ -81,7 +92,13 @@ def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) ->
     for step in shown:
         click.echo(_line(step))
         if detailed:
-            click.echo(f"        {visible(dumps(step.event.body))}")
+            click.echo(f"        {dumps(step.event.body)}")
+    for lost in superseded(found):
+        event, there = lost.event, f"{lost.on_path.hex()[:12]} is" if lost.on_path else "nothing is"
+        text = f"{event.seq:>6}  SUPERSEDED {event.type} {event.hash.hex()[:12]}: {there} on the path there"
+        click.echo(_mark(visible(text)))
+        if detailed:
+            click.echo(f"        {dumps(event.body)}")
     if found.row.held_reason is not None:
         click.echo(_mark(f"HELD at seq {found.row.held_seq}: {found.row.held_reason}"))
 
@@ -163,6 +180,19 @@ def _line(step: Step) -> str:
 def _mark(text: str) -> str:
     """Red where colours are wanted; the words alone say it too."""
     return click.style(text, fg="red", bold=True)
+
+
+def _json_superseded(lost: Superseded) -> dict[str, Any]:
+    event = lost.event
+    return {
+        "seq": event.seq,
+        "type": event.type,
+        "hash": event.hash,
+        "prev_hash": event.prev_hash,
+        "epoch": event.epoch,
+        "on_path": lost.on_path,
+        "event": event.body,
+    }
 
 
 def _json_step(step: Step) -> dict[str, Any]:

@@ -124,6 +124,27 @@ def steps(reader: LocalReader, found: Found) -> Iterator[Step]:
             return
 
 
+class Superseded(NamedTuple):
+    """A record that lost its place to another one: what it says did not become the session's history. ``on_path`` is
+    the hash of the record that stands at its seq; None where the path ends before."""
+
+    event: Event
+    on_path: bytes | None
+
+
+def superseded(found: Found) -> Iterator[Superseded]:
+    """The session's readable records that are not on its path, by seq and hash; without those that were amended."""
+    reads = found.view.reads
+    records, path = reads.chosen(found.session_id)
+    journal = Journal(reads.kv, reads.schemas)
+    for seq, hash_, entry in reads.index(found.session_id):
+        if hash_ not in path.superseded or hash_ in records.amended.stubs:
+            continue
+        event = journal.read(found.session_id, seq, hash_, entry.offset)
+        if isinstance(event, Event):
+            yield Superseded(event, path.hashes[seq - 1] if seq <= len(path.hashes) else None)
+
+
 def _inherit(found: Found, event: Event, state: SessionState) -> None:
     """A fork begins with its parent's state."""
     if event.type != FORK_TYPE or event.seq != FORK_SEQ or event.stub is not None:

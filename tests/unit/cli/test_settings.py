@@ -52,7 +52,8 @@ def test_nested_values_of_two_sources_are_merged(folder: Path, monkeypatch: pyte
     assert source_of(("kafka", "bootstrap_servers"), settings, {"kafka": {"bootstrap_servers": "f:1"}}) == "flag"
 
 
-def test_a_variable_with_json_is_a_source_of_what_it_holds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("folder")
+def test_a_variable_with_json_is_a_source_of_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DALSEGNO_KAFKA__OPTIONS", '{"sasl.username": "u"}')
     settings = load_settings({})
     assert dict(leaves(settings))[("kafka", "options", "sasl.username")] == "u"
@@ -73,8 +74,9 @@ SECRET = "hunter2-not-to-be-seen"
         {"DALSEGNO_KAFKA": f'{{"options": {SECRET}}}'},
     ],
 )
+@pytest.mark.usefixtures("folder")
 def test_wrong_kafka_settings_are_refused_without_showing_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
