@@ -271,10 +271,11 @@ class World:
         assert self.topic_rows() == straight
 
     def straight_fold(self, to: Mapping[int, int] | None = None) -> tuple[Rows, dict[int, dict[str, str]]]:
-        """Rows and digests per partition of a memory shard that was fed the log from its start (``to`` an offset)."""
+        """Rows and digests per partition of a memory shard that was fed the log from its start. ``to``: only these
+        partitions, and only up to these offsets."""
         rows: Rows = {}
         digests = {}
-        for number in range(self.partitions):
+        for number in range(self.partitions) if to is None else to:
             identity = ShardIdentity(self.events, "-", "-", number, self.partitions, "straight", "-")
             shard = Shard.open(MemoryStore(), identity=identity, schemas=SchemaSet.load(), projections=self.projections)
             end = None if to is None else to[number]

@@ -7,7 +7,7 @@ tried at assignment too, for a quiet topic brings no further batch:
 2. the new shard's outbox was replaced by what differs from the projection topics: changed keys, and vanished ones as
    tombstones;
 3. the pointer was renamed: readers see the new shard from now on, and the emitter may speak;
-4. the old folder is deleted, a snapshot of the new generation is due, and reading goes on.
+4. the old folder is deleted; reading goes on, and a snapshot is due, since there is none of this generation yet.
 
 A crash before 3 leaves a build that is not finished: it goes on at the next assignment and does all of this again.
 After 3 the new shard is current, with its outbox; the old folder is deleted at the next assignment.
@@ -127,7 +127,6 @@ class Switch:
         assert partition.name is not None
         folder.point_to(partition.name)
         partition.building = False
-        partition.snapshot_missing = True
         self._config.fault("switch.3")
         if old is not None and old != partition.name:
             folder.delete(old)
