@@ -99,14 +99,15 @@ def test_an_empty_batch_moves_the_cursor(lab: Lab) -> None:
 
 def test_repeats_and_strangers_change_no_row(lab: Lab, builder: SessionBuilder) -> None:
     shard = lab.open()
+    other = SessionBuilder("s-2").begin()
     apply(shard, builder.records)
     before = shard.digests()
     start = shard.cursor.next_offset
     strangers: list[tuple[bytes | None, bytes | None]] = [
         (None, b"x"),
         (b"no key of ours", b"x"),
-        (builder.records[0].key, b"not framed"),
-        (builder.records[0].key, builder.records[1].value),
+        (other.records[0].key, b"not framed"),
+        (other.records[0].key, builder.records[1].value),
     ]
     log = [LogRecord(Offset(start + n), key, value, 0, 0) for n, (key, value) in enumerate(strangers)]
     applied = shard.apply("g", start, start + len(log), log)
@@ -114,6 +115,24 @@ def test_repeats_and_strangers_change_no_row(lab: Lab, builder: SessionBuilder) 
     assert apply(shard, builder.records).repeats == len(builder.records)
     assert shard.digests() == before
     assert len(journal(shard)) == len(builder.records)
+
+
+def test_other_bytes_under_an_events_key_take_it_as_compaction_would(lab: Lab, builder: SessionBuilder) -> None:
+    shard = lab.open()
+    apply(shard, builder.records)
+    before = shard.digests()
+    target = builder.records[4]
+    assert target.value is not None
+    overwritten = [b"not framed", builder.records[5].value, target.value[:2] + b"12345678" + target.value[10:]]
+    for value in overwritten:
+        apply(shard, [target._replace(value=value)])
+        held_now = held(shard)
+        assert held_now is not None
+        assert held_now[1] == 5
+        kept = [record for record in builder.records if record.key != target.key]
+        assert shard.digests() == folded([*kept, target._replace(value=value)]).digests()
+        apply(shard, [target])
+        assert shard.digests() == before
 
 
 def test_a_tombstone_leaves_a_gap_and_a_resend_closes_it(lab: Lab, builder: SessionBuilder) -> None:

@@ -131,4 +131,4 @@ def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:
         with pytest.raises(Conflict, match="closed"):
             store.get(STATE, b"k")
         with pytest.raises(Conflict, match="closed"):
-            store.write(MemoryStore().batch())  # type: ignore[arg-type]
+            store.write(MemoryStore().batch())

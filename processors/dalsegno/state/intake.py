@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dalsegno.log.codec import FRAME_BYTES, MARKER, event_hash, place
+from dalsegno.log.codec import (
+    FRAME_BYTES,
+    MARKER,
+    NO_FRAME,
+    NOT_AN_EVENT,
+    WRONG_HASH,
+    WRONG_PLACE,
+    event_hash,
+    place,
+)
 from dalsegno.log.record import LogRecord
-from dalsegno.model.ids import EventKey
+from dalsegno.model.ids import EventKey, parse_key
 from dalsegno.model.path import PARENT_MISSING, UNKNOWN_TYPE
 from dalsegno.model.records import CONTROL_SEQ, UNKNOWN_SCHEMA, Event, SetAside, Tombstone, Unreadable
 from dalsegno.state.folding import FORK_TYPE
@@ -27,6 +36,7 @@ from dalsegno.state.session import Session
 from dalsegno.state.work import ShardWork
 
 _KEY_BYTES: Final = 2
+_OVERWRITES: Final = frozenset({NO_FRAME, NOT_AN_EVENT, WRONG_HASH, WRONG_PLACE})
 _STOPPED_WITHIN: Final = (UNKNOWN_TYPE, PARENT_MISSING)
 
 
@@ -166,6 +176,8 @@ def _take_other(
 ) -> None:
     if isinstance(placed, SetAside):
         tally.set_aside.append((offset, placed.reason))
+        if placed.reason in _OVERWRITES:
+            _overwrite(work, key)
         return
     session = work.load(placed.key.session_id)
     known = session.find(work.kv, placed.key.seq, placed.key.hash)
@@ -176,14 +188,31 @@ def _take_other(
             session.settle = True
         return
     if known is not None:
-        tally.repeats += 1
-        return
+        kept = work.journal.must_have(session.id, placed.key.seq, known.offset)
+        if kept.is_raw and kept.schema + kept.body == value[len(MARKER) :]:
+            tally.repeats += 1
+            return
+        take_away(work, session, placed.key, known)
+        session.settle = True
     tally.unreadable += 1
     schema = value[len(MARKER) : FRAME_BYTES]
     entry = IndexEntry(offset, 0, DARK_CODES[placed.reason], None)
     work.waiting[waiting_key(*placed.key)] = schema + placed.reason.encode("ascii")
     stored = JournalEntry(schema, key, value[FRAME_BYTES:]).encode()
     note_record(work, session, placed.key, entry, stored, None)
+
+
+def _overwrite(work: ShardWork, key: bytes) -> None:
+    """Bytes that are none of ours under an event's own key: compaction keeps them and takes the event, so it is gone
+    at once, as it is for whoever reads the log later."""
+    parsed = parse_key(key)
+    if parsed is None:
+        return
+    session = work.load(parsed.session_id)
+    known = session.find(work.kv, parsed.seq, parsed.hash)
+    if known is not None:
+        take_away(work, session, parsed, known)
+        session.settle = True
 
 
 def take_away(work: ShardWork, session: Session, key: EventKey, known: IndexEntry) -> None:

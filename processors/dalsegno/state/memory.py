@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from dalsegno.errors import StoreDamaged
-from dalsegno.state.kv import FAMILIES, SCAN_CHUNK_ROWS
+from dalsegno.state.kv import FAMILIES, SCAN_CHUNK_ROWS, WriteBatch
 
 _FILE = "memory.msgpack"
 # Above this many new keys, sorting once is cheaper than inserting one by one.
@@ -122,7 +122,9 @@ class MemoryStore:
     def batch(self) -> MemoryBatch:
         return MemoryBatch()
 
-    def write(self, batch: MemoryBatch) -> None:
+    def write(self, batch: WriteBatch) -> None:
+        if not isinstance(batch, MemoryBatch):
+            raise TypeError(f"a {type(batch).__name__} of another store")
         for family, key, value, end in batch.changes:
             target = self._families[family]
             if end is not None:

@@ -163,6 +163,15 @@ class Session:
             kept += len(table.cells)
         return kept
 
+    def shed(self) -> int:
+        """Let go of all rows but those that every event needs; returns how many stay."""
+        kept = 0
+        for table in self.tables():
+            if len(table.cells) > 1:
+                table.forget_clean()
+            kept += len(table.cells)
+        return kept
+
 
 def facts_of(head: SessionHead) -> HeadFacts:
     return HeadFacts(head.seq, head.hash, head.epoch, head.held_reason, head.held_seq, head.superseded, head.stubs)

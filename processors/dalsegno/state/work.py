@@ -220,14 +220,28 @@ class ShardWork:
             sessions[session.id] = sessions.pop(session.id)
         self.touched = []
         self._count_strangers()
-        for session_id in list(sessions):
-            if self._rows <= self._cached_rows:
-                break
-            del sessions[session_id]
-            self._rows -= rows_of.pop(session_id, 0)
+        if self._rows > self._cached_rows:
+            self._make_room()
         for totals in self.totals.values():
             if len(totals.cells) > self._cached_rows:
                 totals.forget_clean()
+
+    def _make_room(self) -> None:
+        """Oldest first: rows of single operations and calls, then whole sessions; to well below the limit, so that
+        this is not done after every batch."""
+        wanted = self._cached_rows * 3 // 4
+        sessions, rows_of = self.sessions, self._rows_of
+        for session_id, session in sessions.items():
+            if self._rows <= wanted:
+                return
+            kept = session.shed()
+            self._rows += kept - rows_of[session_id]
+            rows_of[session_id] = kept
+        for session_id in list(sessions):
+            if self._rows <= wanted:
+                return
+            del sessions[session_id]
+            self._rows -= rows_of.pop(session_id)
 
     def _count_strangers(self) -> None:
         """Sessions that were only looked at count as well."""
