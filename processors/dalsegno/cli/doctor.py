@@ -27,6 +27,7 @@ _FREE_MIN_BYTES = 1 << 30
 _FILES_MIN = 1024
 # Kafka takes a record's time from the broker; a writer's clock that is further off makes its times misleading.
 _CLOCK_SKEW_MAX_SECONDS = 5.0
+_ASK_SECONDS = 5.0
 _WORDS = {True: "ok", False: "WRONG", None: "not tested"}
 _NO_KAFKA = "Kafka is not reachable"
 
@@ -157,7 +158,7 @@ def _broker_config(ctx: Context, start_broker: bool) -> KafkaConfig | Check:
 
 
 def _broker(config: KafkaConfig) -> str:
-    facts = admin.cluster_facts(config)
+    facts = admin.cluster_facts(config, limit_seconds=_ASK_SECONDS)
     return f"cluster {facts.cluster_id}, {facts.brokers} broker(s) at {config.bootstrap_servers}"
 
 
