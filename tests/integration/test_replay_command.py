@@ -236,7 +236,7 @@ def test_a_hole_is_refused_with_its_size_and_accepted_only_by_name(world: World,
     assert done["state"] == "COMPLETED"
     assert done["accepted_holes"] == [f"0=0..{low}"]
     assert world.committed()[0].offset == end[0]
-    assert world.committed()[0].metadata == f"ds1:{done['id']}:-@{low}"
+    assert parse_metadata(world.committed()[0].metadata) == (done["id"], f"-@{low}")
 
 
 def test_somebodys_reset_without_our_metadata_loses_nothing(world: World, cli: Cli) -> None:
