@@ -248,6 +248,12 @@ def test_sigterm_ends_at_a_batch_edge_and_a_second_one_at_once(world: World) -> 
     world.check()
 
 
+def test_a_group_that_refuses_the_worker_ends_it(world: World) -> None:
+    worker = world.start(session_timeout_seconds=0.5)  # less than the broker allows
+    assert worker.wait_dead(30) == 1
+    assert "INVALID_SESSION_TIMEOUT" in worker.tail()
+
+
 def test_a_running_worker_takes_snapshots_when_asked(world: World) -> None:
     world.produce(200)
     worker = world.start()

@@ -152,9 +152,9 @@ class Emitter:
             if not whole and not first:
                 return None  # it does not fit beside the others, but perhaps alone
             items = items[:limit]
-            now = Commit(shard.cursor.next_offset, partition.generation, partition.base)
-            before = partition.committed or Commit(partition.opened_at, partition.generation, partition.base)
-            commit = now if whole else before._replace(generation=partition.generation, base=partition.base)
+            now = Commit(shard.cursor.next_offset, partition.generation, partition.base, partition.emitter)
+            before = Commit(partition.opened_at) if partition.committed is None else partition.committed
+            commit = now if whole else now._replace(offset=before.offset)
             reports = list(partition.reports)
             if not items:
                 partition.clean_at = partition.changes
@@ -186,7 +186,7 @@ class Emitter:
                     topic,
                     part.partition.number,
                     part.commit.offset,
-                    metadata=format_metadata(str(part.commit.generation), part.commit.base),
+                    metadata=format_metadata(str(part.commit.generation), part.commit.base, part.commit.emitter),
                 )
                 for part in chosen
             ]

@@ -179,22 +179,33 @@ class Opener:
             shard.apply(choice.generation, cursor, choice.hole_to, [])
 
     def _install(self, partition: Partition, plan: Plan, choice: Choice, name: str, shard: Shard) -> None:
-        """Step 6: what the shard is to this worker: what is read, or a build beside it."""
+        """Step 6: what the shard is to this worker: what is read, or a build beside it.
+
+        It goes on alone only if it was the last to emit, or if nothing was emitted ever: then its outbox holds all that
+        the topics lack. Any other copy, also an older one of the same generation, must be compared with the topics when
+        it has caught up: they may hold rows that it never had, of records that were displaced, amended or compacted
+        away before it came to read them.
+        """
         folder, facts, commit = partition.folder, plan.topic.facts(partition.number), plan.commit
         current = folder.current()
-        ours = commit is None or commit.generation == choice.generation
-        goes_on = current == name or (current is None and ours and self._is_whole(partition.number, plan, choice))
+        spoke_last = commit is not None and commit.emitter == shard.emitter
+        goes_on = spoke_last or (
+            current in (None, name)
+            and choice.action is not Action.RESTORE
+            and self._switch.nothing_was_emitted(partition.number)
+        )
         old = max((shard.next_offset for shard in plan.locals if shard.current), default=0)
         emitted = commit.offset if commit is not None and commit.generation == choice.generation else 0
         partition.shard = shard
         partition.name = name
         partition.generation, partition.base = choice.generation, choice.base
+        partition.emitter = shard.emitter
         partition.committed = commit
         partition.end = facts.high
         partition.opened_at = shard.cursor.next_offset
         partition.building = not goes_on
         partition.bound = emitted if goes_on else max(old, facts.high, emitted)
-        if goes_on and current is None:
+        if goes_on and current != name:
             folder.point_to(name)
         partition.end_at_assignment = facts.high
         partition.snapshot_missing = not any(
@@ -202,23 +213,6 @@ class Opener:
             for entry in plan.snapshots
         )
         self._config.fault("assign.6")
-
-    def _is_whole(self, partition: int, plan: Plan, choice: Choice) -> bool:
-        """Whether the shard, with its outbox, is all that its generation ever emitted, so that it can go on alone.
-
-        A snapshot of the generation itself is (a build is never snapshotted before its switch), and so is an empty
-        shard of the first generation: its outbox will name every key. Everything else must be compared with what the
-        topics hold, and so must a first generation whose topics are not empty (its commits were lost).
-        """
-        if choice.action is Action.RESTORE:
-            return (
-                plan.commit is not None
-                and choice.snapshot is not None
-                and (choice.snapshot.generation == choice.generation)
-            )
-        if choice.action is Action.EMPTY and choice.generation == plan.topic.topic_id:
-            return plan.commit is not None or self._switch.nothing_was_emitted(partition)
-        return False
 
     def _delete_strangers(self, partition: Partition, choice: Choice) -> None:
         current = partition.folder.current()

@@ -80,6 +80,8 @@ class Partition:
         """The shard's folder."""
         self.generation = ""
         self.base = ""
+        self.emitter: str | None = None
+        """Names the shard's copy in commits (``Shard.emitter``)."""
         self.committed: Commit | None = None
         self.opened_at = 0
         """The cursor when the shard was opened: nothing beyond it was emitted by this life of the worker."""

@@ -33,6 +33,16 @@ log = logging.getLogger("dalsegno.streams")
 
 # `consume` waits for a full batch or this long: how late a single record is seen, against the cost of an idle worker.
 POLL_SECONDS = 0.05
+# Refusals that the client would go on repeating for ever, while nothing is read: they end the worker.
+_REFUSED = {
+    KafkaError.INVALID_SESSION_TIMEOUT,
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+    KafkaError.INVALID_GROUP_ID,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._AUTHENTICATION,
+}
 # A rebalance callback waits this much longer than a transaction can last.
 REVOKE_MARGIN_SECONDS = 5.0
 
@@ -183,12 +193,10 @@ class LogConsumer:
     def _failed(self, number: int, error: KafkaError) -> None:
         """An error among the messages: of one partition, of the connection (the client goes on by itself), or fatal."""
         facts = {"topic": self._topic, "partition": number, "code": error.name()}
-        if error.fatal():
-            raise translate(error, f"stay in group {self._config.names.group}", **facts)
-        if number not in self._positions or number not in self._table:
-            log.info("reader_error", extra=facts | {"error": error.str()})
-            return
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        if error.fatal() or error.code() in _REFUSED:
+            raise translate(error, f"be a member of group {self._config.names.group}", **facts)
+        known = number in self._positions and number in self._table
+        if known and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             partition = self._table[number]
             position = self._positions[number][1]
             self.hold(partition)

@@ -103,7 +103,9 @@ class Snapshotter:
             snapshot_id = self._take_one(partition, reason)
         except DalsegnoError as error:
             problem = str(error)
-            log.warning("snapshot_failed", extra={"partition": partition.number, "error": problem})
+            # A partition that goes to another worker is everyday; its snapshot is due there too.
+            level = logging.INFO if partition.closing else logging.WARNING
+            log.log(level, "snapshot_failed", extra={"partition": partition.number, "error": problem})
             partition.snapshot_retry_at = time.monotonic() + RETRY_SECONDS
         finally:
             partition.snapshot_running = False
@@ -114,7 +116,13 @@ class Snapshotter:
         folder = partition.folder.path / "snapshot.tmp"
         with partition.lock:
             shard = partition.shard
-            if shard is None or partition.closing or partition.building:
+            if partition.closing:
+                raise Unavailable(
+                    f"this worker is giving partition {partition.number} up",
+                    wanted="a partition that stays",
+                    todo="ask again when 'dalsegno worker status' says LIVE",
+                )
+            if shard is None or partition.building:
                 raise Unavailable(
                     f"partition {partition.number} is {partition.state.value.lower()}",
                     wanted="a shard that is read, not one that is being built",
