@@ -13,7 +13,7 @@ from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.projections import registry
 from dalsegno.projections.rows import SessionRow, SessionStatus
-from dalsegno.readers.local import LocalReader
+from dalsegno.readers.local import SNAPSHOT, LocalReader
 from dalsegno.readers.sessions import (
     Found,
     Step,
@@ -112,6 +112,9 @@ def positions(reader: LocalReader) -> None:
     """Say on stderr what the answer is true at, and what it does not cover."""
     views = reader.views()
     note(f"true at {reader.prefix}.events:{','.join(view.position for view in views.values())}")
+    restored = [str(view.partition) for view in views.values() if view.source.startswith(SNAPSHOT)]
+    if restored:
+        note(f"partitions {', '.join(restored)} are not here: answered from their newest snapshots")
     missing = reader.missing()
     if missing:
         note(

@@ -45,6 +45,8 @@ from dalsegno.storage.object_store import FolderStore, os_errors
 log = logging.getLogger("dalsegno.readers")
 
 CACHE = "snapshot-cache"
+SNAPSHOT = "snapshot"
+"""What the ``source`` of a view begins with that is no worker's shard."""
 OPEN_ATTEMPTS = 3
 
 
@@ -240,7 +242,7 @@ class LocalReader:
         while (newest := newest_usable(catalog.entries(identity, partition=partition, bad=bad))) is not None:
             try:
                 folder = self._restored(partition, newest.id)
-                return self._view(partition, folder, f"snapshot {newest.id[:12]}")
+                return self._view(partition, folder, f"{SNAPSHOT} {newest.id[:12]}")
             except (SnapshotDamaged, SnapshotIncompatible, StoreDamaged) as error:
                 bad[newest.id] = error.found
                 log.warning("snapshot_passed_over", extra={"snapshot_id": newest.id, "reason": error.found})

@@ -17,11 +17,13 @@ from dalsegno.cli.frame import run
 from dalsegno.cli.session import moment
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.catalogue import CATALOGUE
+from dalsegno.readers import local
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import find_session, steps
+from dalsegno.snapshots.catalog import TopicIdentity
 from dalsegno.testing.builder import SessionBuilder, Written, tombstone, write
 from log_samples import toy, writer_of
-from reader_lab import PREFIX, House
+from reader_lab import PREFIX, TOPIC_ID, House
 
 Say = Callable[..., tuple[str, str]]
 
@@ -270,6 +272,25 @@ def test_what_does_not_fit_into_a_date_is_shown_as_a_number() -> None:
     assert moment(0) == "1970-01-01T00:00:00.000000Z"
     assert moment(-1) == "1969-12-31T23:59:59.999999Z"
     assert moment(1 << 62) == f"{1 << 62} µs"
+
+
+def test_an_answer_says_which_partitions_are_from_snapshots_or_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LocalReader, "_identity", lambda _: TopicIdentity("c", TOPIC_ID, 3))
+    monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nowhere:1")
+    with House(tmp_path, partitions=3) as house:
+        monkeypatch.setattr(local, "read_catalog", lambda *_: house.catalog)
+        house.shard(partition=0)
+        with House(tmp_path / "elsewhere", partitions=3) as other:
+            house.snapshot(other.shard(partition=2))
+        command = ["--data", str(house.data), "--prefix", PREFIX, "session", "list"]
+        monkeypatch.setenv("DALSEGNO_STORE", str(house.store_folder))
+        assert run(command) == 0
+        err = capsys.readouterr().err
+    assert "true at p.events:0@0,2@0" in err
+    assert "partitions 2 are not here: answered from their newest snapshots" in err
+    assert "partitions 1 are neither here nor in a snapshot" in err
 
 
 # --- much of it -------------------------------------------------------------------------------------------------------

@@ -115,6 +115,34 @@ def test_an_erasure_and_its_expired_tombstones_pass(house: House) -> None:
     assert clean(report)
 
 
+def test_records_that_are_none_of_ours_are_no_difference(house: House) -> None:
+    # case C31: beside good events, what is set aside is neither folded nor missed
+    value = EVENTS[50].value
+    assert value is not None
+    keys = [f"s-1:1:{n:064x}".encode() for n in range(4)]
+    bad = [b'{"raw": "json"}', b"", value + b"\x00\x01\x02", value[:-2]]
+    strangers = [Written(key, damaged, None) for key, damaged in zip(keys, bad, strict=True)]
+    house.built([*EVENTS[:60], *strangers, *EVENTS[60:]])
+    report = house.verify()
+    assert clean(report)
+    assert report.folded == len(EVENTS) + 4
+    with House(house.data.parent / "other") as other:
+        other.built(EVENTS)
+        assert other.verify().digests == report.digests
+
+
+@pytest.mark.parametrize("at", ["below the cursor", "above the cursor"])
+def test_bytes_that_took_an_events_key_are_no_difference_before_and_after_compaction(house: House, at: str) -> None:
+    shard = house.built(EVENTS)
+    taker = [Written(EVENTS[50].key, b"other bytes", None)]
+    house.log.append(taker)
+    if at == "below the cursor":
+        apply(shard, taker)
+    assert clean(house.verify())
+    house.log.keep_last_copies()
+    assert clean(house.verify())
+
+
 # --- different --------------------------------------------------------------------------------------------------------
 
 
