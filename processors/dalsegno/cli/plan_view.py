@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from dalsegno.cli.output import emit, note
 from dalsegno.model.cursor import parse_metadata
 from dalsegno.replay.plan import PlanPart, ReplayPlan
 from dalsegno.replay.store import StoredReplay
+from dalsegno.replay.target import Hole
 
 # Kafka's own tool prints the first five under these names; LOG-END and RECORDS say what the move costs.
 COLUMNS = (
@@ -87,13 +89,24 @@ def document(stored: StoredReplay) -> dict[str, Any]:
         "projections": {name: f"v{version}" for name, version in stored.plan.projections.items()},
         "members": stored.plan.members,
         "parts": rows(stored.plan),
-        "accepted_holes": [f"{hole.partition}={hole.first}..{hole.end}" for hole in stored.plan.holes],
+        "accepted_holes": _holes(stored.plan.holes),
         "runs": [
-            {"state": run.state, "at": iso(run.updated_at), "by": run.by, "records": run.records, "error": run.error}
+            {
+                "state": run.state,
+                "at": iso(run.updated_at),
+                "by": run.by,
+                "records": run.records,
+                "accepted_holes": _holes(run.accepted_holes),
+                "error": run.error,
+            }
             for run in stored.runs
         ],
         "updated": None if last is None else iso(last.updated_at),
     }
+
+
+def _holes(holes: Iterable[Hole]) -> list[str]:
+    return [f"{hole.partition}={hole.first}..{hole.end}" for hole in holes]
 
 
 def summary(stored: StoredReplay) -> dict[str, Any]:

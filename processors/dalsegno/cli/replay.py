@@ -171,10 +171,18 @@ def _watch(conductor: Conductor, stored: StoredReplay, show: Callable[[list[Prog
     over = threading.Event()
 
     def look() -> None:
+        before, said = dict[int, int](), dict[int, str]()
         while not over.wait(LOOK_SECONDS):
             # What is wrong with the broker the worker itself says; here it only means that nothing is shown.
             with suppress(DalsegnoError):
-                show(conductor.progress(stored))
+                now = conductor.progress(stored)
+                show(now)
+                still = [part for part in now if before.get(part.partition) == part.position]
+                before = {part.partition: part.position for part in now}
+                for number, reason in conductor.pinned(still).items():
+                    if said.get(number) != reason:
+                        said[number] = reason
+                        note(f"partition {number} waits: {reason}")
 
     thread = threading.Thread(target=look, name="dalsegno-progress", daemon=True)
     thread.start()
@@ -202,7 +210,9 @@ def show(ctx: Context, replay_id: str) -> None:
     conductor = conductor_of(ctx)
     stored = conductor.complete(conductor.find(replay_id))
     whole = document(stored)
-    progress = [part._asdict() for part in conductor.progress(stored)] if stored.runs else []
+    now = conductor.progress(stored) if stored.runs else []
+    pinned = conductor.pinned(now)
+    progress = [{**part._asdict(), "waits": pinned.get(part.partition)} for part in now]
     if ctx.output != "text":
         emit(ctx, {**whole, "progress": progress})
         return
@@ -212,6 +222,8 @@ def show(ctx: Context, replay_id: str) -> None:
     if progress:
         click.echo()
         emit(ctx, progress, ("partition", "start", "position", "bound", "done"))
+        for number, reason in pinned.items():
+            note(f"partition {number} waits: {reason}")
     explain(stored.plan)
     if stored.runs and stored.runs[-1].error:
         note(f"it stopped: {stored.runs[-1].error}")

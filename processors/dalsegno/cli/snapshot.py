@@ -17,6 +17,7 @@ from dalsegno.errors import NegativeVerdict, NotFound, WaitTimeout
 from dalsegno.log import admin
 from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.model.cursor import parse_base, parse_metadata
+from dalsegno.replay.reset import stopped_here
 from dalsegno.snapshots import catalog as catalogue
 from dalsegno.snapshots.catalog import Catalog, NamedShard, NamedSnapshot, Pointer, TopicIdentity
 from dalsegno.snapshots.folders import RocksFolders
@@ -52,9 +53,12 @@ def take(ctx: Context, reason: str, timeout_seconds: float) -> None:
     Partitions that did not answer are named, and the exit code is then 6; what was taken is listed all the same.
     """
     identity, snapshot_id = _identity(ctx), _new_id()
-    group = admin.describe_group(ctx.kafka, f"{ctx.prefix}.worker")
+    group = f"{ctx.prefix}.worker"
+    # Kafka keeps a worker that stopped in the group until its session times out; it would never answer.
+    gone = stopped_here(ctx.data, ctx.prefix, group)
+    members = [each for each in admin.describe_group(ctx.kafka, group).members if each.instance_id not in gone]
     numbers = range(identity.partitions)
-    if group.members:
+    if members:
         answers = ask_for_snapshots(
             ctx.kafka,
             ctx.prefix,
@@ -70,7 +74,7 @@ def take(ctx: Context, reason: str, timeout_seconds: float) -> None:
     if named is not None:
         catalogue.publish_named(ctx.kafka, ctx.prefix, named)
         emit(ctx, _named_row(named))
-    _complain(answers, here=not group.members)
+    _complain(answers, here=not members)
 
 
 def _take_here(ctx: Context, identity: TopicIdentity, reason: str) -> Answers:

@@ -33,6 +33,12 @@ _NO_OFFSET = -1001
 _GROUP_GONE = {KafkaError.GROUP_ID_NOT_FOUND}
 _COORDINATOR_TRY_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.1
+_LEADER_MOVES = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 _NO_COORDINATOR_YET = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -310,14 +316,21 @@ def _refusal(
 def _list_offsets(
     client: AdminClient, topic: str, partitions: Iterable[int], spec: OffsetSpec, limit_seconds: float
 ) -> dict[int, int]:
+    """A partition whose leader was just chosen, or moves, refuses for a moment: it is asked again until the limit."""
     doing = f"read the watermarks of {topic}"
+    wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+    deadline = time.monotonic() + limit_seconds
     with kafka_errors(doing, topic=topic):
-        asked = client.list_offsets(
-            {TopicPartition(topic, partition): spec for partition in partitions},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=limit_seconds,
-        )
-        return {tp.partition: int(result(future, doing, limit_seconds).offset) for tp, future in asked.items()}
+        while True:
+            asked = client.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=limit_seconds
+            )
+            try:
+                return {tp.partition: int(result(future, doing, limit_seconds).offset) for tp, future in asked.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in _LEADER_MOVES or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def result(future: Future[_T], doing: str, limit_seconds: float = LIMIT_SECONDS) -> _T:

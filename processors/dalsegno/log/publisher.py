@@ -21,12 +21,20 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from dalsegno.errors import DalsegnoError, InvalidEvent, Unavailable, Unsent
+from dalsegno.errors import (
+    DalsegnoError,
+    InvalidEvent,
+    KafkaForbidden,
+    TopicDrift,
+    TopicMissing,
+    Unavailable,
+    Unsent,
+)
 from dalsegno.log.codec import place
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.receipts import Pending
 from dalsegno.log.schema_set import SchemaSet, WriterSchema
-from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.topics import BESIDE, EVENTS, topic_name
 from dalsegno.log.transport import DELIVERY_TIMEOUT_SECONDS, Headers, KafkaTransport, Transport
 from dalsegno.model.ids import EventKey, Offset, parse_key, partition_of
 from dalsegno.model.records import SetAside, Tombstone, Unreadable
@@ -84,8 +92,26 @@ class Publisher:
 
     @cached_property
     def partitions(self) -> int:
-        """How many partitions the events topic has: fixed for life."""
-        return self.transport.partitions(self.topic)
+        """How many partitions the events topic has: fixed for life.
+
+        Raises TopicDrift where it has grown: sessions that are written already would go on in another partition.
+        """
+        found = self.transport.partitions(self.topic)
+        beside = topic_name(self.prefix, BESIDE)
+        try:
+            made_with = self.transport.partitions(beside)
+        except (TopicMissing, KafkaForbidden):
+            return found  # whoever may see no other topic cannot compare
+        if found != made_with:
+            raise TopicDrift(
+                f"{self.topic} has {found} partitions, {beside} has {made_with}",
+                wanted="the number that both were made with: a session's partition follows from it",
+                todo="partitions cannot be taken back: make the topics of another prefix and import into them",
+                topic=self.topic,
+                partitions=found,
+                made_with=made_with,
+            )
+        return found
 
     def session(self, session_id: str, **options: Any) -> Session:
         """A session that nobody has written to yet. ``options`` as of ``Session``. Raises InvalidSessionId."""

@@ -30,6 +30,8 @@ from dalsegno.log.kafka import KafkaConfig, kafka_errors
 DEFAULT_PARTITIONS = 16
 MAX_MESSAGE_BYTES = 1024 * 1024
 EVENTS = "events"
+BESIDE = "inbox"
+"""A topic that is made with as many partitions as the events topic: it tells whether that one has grown since."""
 _DAY_MS = 24 * 60 * 60 * 1000
 _SPREAD_LIMIT_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
@@ -53,7 +55,7 @@ class _Row(NamedTuple):
 
 _TABLE = (
     _Row(EVENTS, True, _EVENTS_CONFIG),
-    _Row("inbox", True, _COMPACT),
+    _Row(BESIDE, True, _COMPACT),
     _Row("quarantine", True, {**_KEPT_FOR_EVER, "retention.ms": str(30 * _DAY_MS)}),
     _Row("schemas", False, _COMPACT),
     _Row("snapshots", False, _COMPACT),

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from dalsegno.errors import Conflict, DalsegnoError, WaitTimeout
-from dalsegno.log import admin
+from dalsegno.log import admin, topics
+from dalsegno.log.reader import stable_offset
 from dalsegno.model.cursor import parse_metadata
+from dalsegno.projections.registry import chosen
 from dalsegno.replay.plan import ReplayPlan, plan
 from dalsegno.replay.reset import apply_offsets, running_here, targets_of, undo_targets, wait_until_empty
 from dalsegno.replay.stale import check_fresh
@@ -44,6 +46,7 @@ from dalsegno.state.slot import read_status, slot_folders
 from dalsegno.storage.object_store import Store
 
 _LOOK_AGAIN_SECONDS = 0.5
+WORKER_TODO = "start one ('dalsegno worker run')"
 
 
 class Progress(NamedTuple):
@@ -70,11 +73,17 @@ class Conductor:
     # --- planning ---------------------------------------------------------------------------------------------------
 
     def plan(self, target: Target, holes: list[Hole], reason: str = "") -> StoredReplay:
-        """Work out a plan and keep it. Raises what ``dalsegno.replay.plan.plan`` raises."""
+        """Work out a plan and keep it. Raises what ``dalsegno.replay.plan.plan`` raises, and TopicDrift."""
+        self._check_topics()
         made = plan(new_replay_id(), target, gather(self.place, target), holes)
         return save_plan(
             self.place.kafka, self.place.prefix, self.store, made, created_at=_now(), by=self.by, reason=reason
         )
+
+    def _check_topics(self) -> None:
+        """Before anything is moved: no worker would start on topics that drifted."""
+        public = [(each.name, each.version) for each in chosen() if each.public]
+        topics.check(self.place.kafka, self.place.prefix, projections=public)
 
     def find(self, replay_id: str) -> StoredReplay:
         return find_replay(self.place.kafka, self.place.prefix, self.store, replay_id)
@@ -84,7 +93,8 @@ class Conductor:
     def begin(self, stored: StoredReplay) -> StoredReplay:
         """The protocol *reset*, steps 1 to 5; a run that was begun before is gone on with.
 
-        Raises Conflict (the replay is over), GroupNotEmpty, PlanStale, KafkaRefused, BrokerUnavailable, WaitTimeout.
+        Raises Conflict (the replay is over), TopicDrift, GroupNotEmpty, PlanStale, KafkaRefused, BrokerUnavailable,
+        WaitTimeout.
         """
         if stored.state in (COMPLETED, CANCELLED):
             raise Conflict(
@@ -93,6 +103,7 @@ class Conductor:
                 todo="make a new plan: 'dalsegno replay plan --from ...'",
                 replay_id=stored.plan.id,
             )
+        self._check_topics()
         self.wait_until_empty()
         self.fault("reset.1")
         world = gather(self.place)
@@ -145,6 +156,20 @@ class Conductor:
                     found[int(number)] = max(part["cursor"], found.get(int(number), 0))
         return found
 
+    def pinned(self, parts: Iterable[Progress]) -> dict[int, str]:
+        """Partitions that nobody can bring further now, and why: a transaction that is still open below their bound
+        hides what lies behind it. It ends by its writer, or by the broker at its own time-out."""
+        found = {}
+        for part in parts:
+            if part.position >= part.bound:
+                continue
+            stable = stable_offset(self.place.kafka, self.place.events, part.partition)
+            if part.position >= stable:
+                found[part.partition] = (
+                    f"an open transaction begins at offset {stable}, below the end bound {part.bound}"
+                )
+        return found
+
     def follow(
         self, stored: StoredReplay, *, timeout_seconds: float, show: Callable[[list[Progress]], None]
     ) -> StoredReplay:
@@ -159,11 +184,16 @@ class Conductor:
         behind = [part for part in self.progress(stored) if not part.done]
         if not behind:
             return self.complete(stored)
-        where = ", ".join(f"{part.partition} at {part.position} of {part.bound}" for part in behind)
+        pinned = self.pinned(behind)
+        where = ", ".join(
+            f"{part.partition} at {part.position} of {part.bound}"
+            + (f" ({pinned[part.partition]})" if part.partition in pinned else "")
+            for part in behind
+        )
         raise WaitTimeout(
             f"replay {stored.plan.id} has not come to its end within {timeout_seconds:g} s: partitions {where}",
-            wanted="a worker that builds it",
-            todo=f"start one ('dalsegno worker run') and look again: 'dalsegno replay show {stored.plan.id}'",
+            wanted="the end of these transactions" if pinned else "a worker that builds it",
+            todo=f"{'wait' if pinned else WORKER_TODO} and look again: 'dalsegno replay show {stored.plan.id}'",
             replay_id=stored.plan.id,
         )
 

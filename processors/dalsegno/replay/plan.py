@@ -221,9 +221,9 @@ def _partitions(numbers: Sequence[int]) -> str:
 def _part(
     part: PartitionWorld, limit: int | None, wanted: str | None, target: Target, accepted: Hole | None
 ) -> PlanPart:
-    # Below the log's start a snapshot is of use only where the loss of what lies between was accepted; "earliest" means
-    # an empty state, or one that stands exactly at the log's start.
-    reach = 0 if accepted is not None and target.kind is not TargetKind.EARLIEST else part.low
+    # "earliest" means an empty state, or one that stands exactly at the log's start. Everywhere else the snapshot that
+    # stands furthest is meant, also below the log's start: then it leaves the smallest hole, which must be accepted.
+    reach = part.low if target.kind is TargetKind.EARLIEST else 0
     if target.kind is TargetKind.EARLIEST and part.low == 0:
         chosen = None
     else:

@@ -80,11 +80,20 @@ def _not_empty(group: str, members: Sequence[Member]) -> GroupNotEmpty:
 
 def running_here(data: Path, prefix: str, group: str) -> set[str]:
     """Instance ids of the workers that run on this machine now."""
-    found = set()
-    for folder in slot_folders(data, prefix):
-        if is_held(folder) and (folder / "id").exists():
-            found.add(f"{group}.{(folder / 'id').read_text('ascii').strip()}")
-    return found
+    return {name for name, held in _instances_here(data, prefix, group) if held}
+
+
+def stopped_here(data: Path, prefix: str, group: str) -> set[str]:
+    """Instance ids of this machine's workers that do not run, though Kafka may keep them in the group for a while."""
+    return {name for name, held in _instances_here(data, prefix, group) if not held}
+
+
+def _instances_here(data: Path, prefix: str, group: str) -> list[tuple[str, bool]]:
+    return [
+        (f"{group}.{(folder / 'id').read_text('ascii').strip()}", is_held(folder))
+        for folder in slot_folders(data, prefix)
+        if (folder / "id").exists()
+    ]
 
 
 def targets_of(plan: ReplayPlan, world: World) -> dict[tuple[str, int], Committed]:

@@ -130,8 +130,9 @@ def test_a_start_below_the_log_start_names_the_hole() -> None:
     assert "--accept-hole 0=0..250" in str(caught.value)
     with pytest.raises(LogHole) as caught:
         made("snapshot:a0", late(250))
-    # Not a0: it is below the log's start, so nothing usable is left at or below the target.
-    assert caught.value.data["cursor"] == 0
+    # a0 is below the log's start, but it leaves the smallest hole: that one can be accepted.
+    assert (caught.value.data["cursor"], caught.value.data["hole"]) == (100, 150)
+    assert "--accept-hole 0=100..250" in str(caught.value)
 
 
 def test_an_accepted_hole_is_part_of_the_plan_and_of_the_base() -> None:
