@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from dalsegno.log.kafka import KafkaConfig
     from dalsegno.log.publisher import Publisher
     from dalsegno.log.receipts import Pending, Receipt
+    from dalsegno.log.rows import RowDecoder
     from dalsegno.log.session import Session
+    from dalsegno.model.lifecycle import Verdict
+    from dalsegno.model.records import Event
+    from dalsegno.projections.base import Projection, Rollup, Rows
     from dalsegno.readers.source import ShardSource
     from dalsegno.storage.blobs import Blobs, inline_blob
     from dalsegno.storage.object_store import FolderStore
@@ -31,13 +35,19 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Actor": "dalsegno.log.drafting",
     "Blobs": "dalsegno.storage.blobs",
+    "Event": "dalsegno.model.records",
     "FolderStore": "dalsegno.storage.object_store",
     "KafkaConfig": "dalsegno.log.kafka",
     "Pending": "dalsegno.log.receipts",
+    "Projection": "dalsegno.projections.base",
     "Publisher": "dalsegno.log.publisher",
     "Receipt": "dalsegno.log.receipts",
+    "Rollup": "dalsegno.projections.base",
+    "RowDecoder": "dalsegno.log.rows",
+    "Rows": "dalsegno.projections.base",
     "Session": "dalsegno.log.session",
     "ShardSource": "dalsegno.readers.source",
+    "Verdict": "dalsegno.model.lifecycle",
     "inline_blob": "dalsegno.storage.blobs",
 }
 _MODULES = ("errors", "events")
@@ -45,13 +55,19 @@ _MODULES = ("errors", "events")
 __all__ = [
     "Actor",
     "Blobs",
+    "Event",
     "FolderStore",
     "KafkaConfig",
     "Pending",
+    "Projection",
     "Publisher",
     "Receipt",
+    "Rollup",
+    "RowDecoder",
+    "Rows",
     "Session",
     "ShardSource",
+    "Verdict",
     "errors",
     "events",
     "inline_blob",
