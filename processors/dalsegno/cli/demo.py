@@ -255,7 +255,7 @@ def _end(ctx: Context, world: DemoWorld, found: Findings, seconds: float, say: S
     rows += [{"what": name, "found": round(value, 1), "wanted": None, "good": None} for name, value in rates.items()]
     _step(say, 9, f"what came of it ({sessions} sessions in the log; {seconds:.0f} s in all)")
     emit(ctx, rows, _COLUMNS)
-    name = f"./run --data {_shown(world.folder)} --prefix {world.prefix}"
+    name = f"{_program()} --data {_shown(world.folder)} --prefix {world.prefix}"
     if not ctx.embedded:
         name += f" --bootstrap-servers {world.kafka.bootstrap_servers}"
     say("")
@@ -263,7 +263,7 @@ def _end(ctx: Context, world: DemoWorld, found: Findings, seconds: float, say: S
     say(f"   {name} session show {found.session_id}")
     say(f"   {name} session list --has approval")
     say(f"   {name} replay plan --from session:{found.session_id}@20")
-    say("and to delete all of it: ./run demo --clean")
+    say(f"and to delete all of it: {_program()} demo --clean")
     wrong = [row["what"] for row in rows if row["good"] is False]
     if wrong:
         raise VerifyDiffers(
@@ -301,6 +301,11 @@ def _step(say: Say, number: int, what: str) -> None:
 
 def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
+
+
+def _program() -> str:
+    """How the user calls us here: by name where that is found, else by the script of the checkout."""
+    return "dalsegno" if shutil.which("dalsegno") else "./run"
 
 
 def _shown(path: Path) -> str:

@@ -15,7 +15,7 @@ import click
 
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, visible
-from dalsegno.errors import DalsegnoError, Failed
+from dalsegno.errors import DalsegnoError, Failed, TopicMissing
 from dalsegno.log import admin, kafka, topics
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.projections import registry
@@ -30,6 +30,10 @@ _CLOCK_SKEW_MAX_SECONDS = 5.0
 _ASK_SECONDS = 5.0
 _WORDS = {True: "ok", False: "WRONG", None: "not tested"}
 _NO_KAFKA = "Kafka is not reachable"
+
+
+class _NotYet(Exception):
+    """What a check needs is not there yet, and another check says so."""
 
 
 class Check(NamedTuple):
@@ -66,6 +70,8 @@ def _settings(ctx: Context) -> Iterator[dict[str, Any]]:
         shown = masked.get(path[-1], "") if path[:2] == ("kafka", "options") else str(value)
         if path == ("kafka", "bootstrap_servers") and ctx.embedded:
             shown = "(the embedded broker of the data folder)"
+        if path == ("store",) and value is None:
+            shown = f"{ctx.store} (in the data folder)"
         source = source_of(path, ctx.settings, ctx.flags)
         yield {"setting": ".".join(path), "value": shown, "source": source}
 
@@ -95,6 +101,8 @@ def _checks(ctx: Context, start_broker: bool) -> Iterator[Check]:
 def _guarded(name: str, look: Callable[[], str]) -> Check:
     try:
         return Check(name, True, look())
+    except _NotYet as error:
+        return Check(name, None, str(error))
     except DalsegnoError as error:
         return Check(name, False, str(error))
 
@@ -171,7 +179,10 @@ def _topics(ctx: Context, config: KafkaConfig) -> str:
 def _clock(ctx: Context, config: KafkaConfig) -> str:
     """Records carry the broker's time: one from this clock's future says that this clock is behind."""
     future = time.time() + _CLOCK_SKEW_MAX_SECONDS
-    ahead = admin.offsets_at(config, topics.topic_name(ctx.prefix, topics.EVENTS), int(future * 1000))
+    try:
+        ahead = admin.offsets_at(config, topics.topic_name(ctx.prefix, topics.EVENTS), int(future * 1000))
+    except TopicMissing as error:
+        raise _NotYet("there is no topic of events yet") from error
     late = sorted(partition for partition, offset in ahead.items() if offset is not None)
     if late:
         raise Failed(

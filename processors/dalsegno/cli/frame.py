@@ -47,6 +47,26 @@ COMMANDS = {
 
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
+_OUTPUTS = click.Choice(["text", "json", "jsonl", "none"])
+_OUTPUT_HELP = "Form of the data on stdout."
+
+
+def _take_output_behind(command: click.Command) -> None:
+    """Let a command, and those below it, take ``-o`` behind their own name as well, where most people write it."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _take_output_behind(each)
+    elif all(param.name != "output" for param in command.params):
+        option = click.Option(
+            ["-o", "--output"], type=_OUTPUTS, expose_value=False, callback=_set_output, help=_OUTPUT_HELP
+        )
+        command.params.append(option)
+
+
+def _set_output(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    asked = ctx.find_object(Context)
+    if value is not None and asked is not None:
+        asked.output = value
 
 
 class LazyGroup(click.Group):
@@ -61,6 +81,7 @@ class LazyGroup(click.Group):
             return None
         command = importlib.import_module(f"dalsegno.cli.{listed.module}").command
         assert isinstance(command, click.Command)
+        _take_output_behind(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -83,10 +104,10 @@ class LazyGroup(click.Group):
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["text", "json", "jsonl", "none"]),
+    type=_OUTPUTS,
     default="text",
     show_default=True,
-    help="Form of the data on stdout.",
+    help=_OUTPUT_HELP,
 )
 @click.option(
     "--color",

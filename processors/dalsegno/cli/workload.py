@@ -13,6 +13,7 @@ from dalsegno.testing.publish import publish
 from dalsegno.testing.workload import Workload
 
 _LINE_EVERY_SECONDS = 10.0
+_COLUMNS = ("sessions", "events", "acknowledged", "value_bytes", "seconds")
 
 
 @click.command(epilog="Example: dalsegno workload --sessions 200 --seed 1 --active 20")
@@ -23,7 +24,7 @@ _LINE_EVERY_SECONDS = 10.0
 @click.option("--mean-events", type=click.IntRange(8), default=100, show_default=True, help="Events of a session.")
 @pass_context
 def command(ctx: Context, sessions: int, seed: int, active: int, evenly: bool, mean_events: int) -> None:
-    """Publish made-up sessions with the skew of real ones, and print a tally of what they hold.
+    """Publish made-up sessions with the skew of real ones, and print a tally of what they hold (all of it: -o json).
 
     The tally is counted where the sessions are made, so that projections can be checked against it.
     """
@@ -40,4 +41,4 @@ def command(ctx: Context, sessions: int, seed: int, active: int, evenly: bool, m
         done = publish(publisher, work, progress=progress)
     rate = round(done.sent / done.seconds) if done.seconds else 0
     note(f"{done.acknowledged} events acknowledged in {done.seconds:.1f} s ({rate} per second)")
-    emit(ctx, {"acknowledged": done.acknowledged, "seconds": round(done.seconds, 3), **work.tally.as_data()})
+    emit(ctx, {"acknowledged": done.acknowledged, "seconds": round(done.seconds, 3), **work.tally.as_data()}, _COLUMNS)
