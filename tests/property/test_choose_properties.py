@@ -194,10 +194,12 @@ def test_choosing_again_after_a_damaged_snapshot_ends(commit: Commit, snapshots:
     pytest.fail("there is always a next candidate")
 
 
-@given(GENERATION, BASE, st.one_of(st.none(), OFFSETS), OFFSETS)
-def test_a_commit_reads_back_from_its_metadata(generation: str, name: str, hole_to: int | None, offset: int) -> None:
+@given(GENERATION, BASE, st.one_of(st.none(), OFFSETS), OFFSETS, st.sampled_from([None, "0", "af" * 16]))
+def test_a_commit_reads_back_from_its_metadata(
+    generation: str, name: str, hole_to: int | None, offset: int, emitter: str | None
+) -> None:
     base = format_base(None if name == ZERO_BASE else name, hole_to)
-    assert read_commit(offset, format_metadata(generation, base)) == Commit(offset, generation, base)
+    assert read_commit(offset, format_metadata(generation, base, emitter)) == Commit(offset, generation, base, emitter)
     assert parse_base(base) == (None if name == ZERO_BASE else name, hole_to)
 
 

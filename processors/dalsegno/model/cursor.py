@@ -4,8 +4,9 @@ A cursor is the next offset to read, with what it takes to check it: cluster, to
 epoch, and offset and key of the last applied record (the key holds the event's hash). An offset alone is a number that
 another log, a restored backup or a topic made again would accept without a word.
 
-The metadata of a commit in the worker group says which building of a shard (generation) it belongs to, and where that
-building began (base). ``parse_metadata`` and ``format_metadata`` are the only places that know its form.
+The metadata of a commit in the worker group says which building of a shard (generation) it belongs to, where that
+building began (base), and which copy of the shard has emitted up to here (emitter). ``read_commit``, ``parse_metadata``
+and ``format_metadata`` are the only places that know its form.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ ZERO_BASE = "-"
 
 _GENERATION = re.compile(r"[0-9A-Za-z_-]{1,64}\Z")
 _BASE = re.compile(r"([0-9A-Za-z_-]{1,128})(?:@(0|[1-9][0-9]{0,18}))?\Z")
+_EMITTER = re.compile(r"[0-9a-f]{1,64}\Z")
 _MARK = "ds1"
 
 
@@ -127,11 +129,13 @@ def _text(key: bytes | None) -> str | None:
 
 
 class Commit(NamedTuple):
-    """A group's committed offset for one partition. ``generation`` is None when the metadata is not ours."""
+    """A group's committed offset for one partition. ``generation`` is None when the metadata is not ours, ``emitter``
+    when nothing has been emitted since a reset."""
 
     offset: int
     generation: str | None = None
     base: str = ZERO_BASE
+    emitter: str | None = None
 
 
 class Base(NamedTuple):
@@ -142,17 +146,19 @@ class Base(NamedTuple):
     hole_to: int | None
 
 
-def format_metadata(generation: str, base: str) -> str:
+def format_metadata(generation: str, base: str, emitter: str | None = None) -> str:
     """The commit metadata of a generation and its base. Raises ValueError for a name that could not be read back."""
-    if not _GENERATION.match(generation) or not _BASE.match(base):
-        raise ValueError(f"not a generation and a base: {generation!r}, {base!r}")
-    return f"{_MARK}:{generation}:{base}"
+    if not _GENERATION.match(generation) or not _BASE.match(base) or not _EMITTER.match(emitter or "0"):
+        raise ValueError(f"not a generation, a base and an emitter: {generation!r}, {base!r}, {emitter!r}")
+    return f"{_MARK}:{generation}:{base}" + ("" if emitter is None else f":{emitter}")
 
 
 def parse_metadata(metadata: str | None) -> tuple[str, str] | None:
     """(generation, base) of a commit's metadata; None when it is not ours, as Kafka's own tools leave it."""
     parts = (metadata or "").split(":")
-    if len(parts) != 3 or parts[0] != _MARK or not _GENERATION.match(parts[1]) or not _BASE.match(parts[2]):
+    if len(parts) not in (3, 4) or parts[0] != _MARK or not _GENERATION.match(parts[1]) or not _BASE.match(parts[2]):
+        return None
+    if len(parts) == 4 and not _EMITTER.match(parts[3]):
         return None
     return parts[1], parts[2]
 
@@ -162,7 +168,10 @@ def read_commit(offset: int, metadata: str | None) -> Commit | None:
     if offset < 0:
         return None
     ours = parse_metadata(metadata)
-    return Commit(offset) if ours is None else Commit(offset, *ours)
+    if ours is None or metadata is None:
+        return Commit(offset)
+    parts = metadata.split(":")
+    return Commit(offset, *ours, parts[3] if len(parts) == 4 else None)
 
 
 def format_base(snapshot: str | None, hole_to: int | None = None) -> str:

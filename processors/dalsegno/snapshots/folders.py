@@ -10,7 +10,7 @@ import msgspec
 from dalsegno.errors import NotFound, StoreDamaged
 from dalsegno.snapshots.manifest import Marks, ProjectionMark
 from dalsegno.state.kv import STATE, KeyReader
-from dalsegno.state.layout import IDENTITY_KEY, POSITION_KEY, decode_identity, decode_position, encode_meta
+from dalsegno.state.layout import COPY_KEY, IDENTITY_KEY, POSITION_KEY, decode_identity, decode_position, encode_meta
 from dalsegno.state.rocks import DEFAULT_BUDGET, RocksBudget, RocksStore, open_secondary
 
 
@@ -36,11 +36,12 @@ class RocksFolders:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def adopt(self, folder: Path, generation: str, base: str) -> None:
-        """Write the new generation and base into the shard, and bring it onto the disk."""
+        """Write the new generation and base into the shard, make it a copy of its own, and bring it onto the disk."""
         store = RocksStore.open(folder, self._budget, create=False)
         try:
             identity = decode_identity(_meta(store, IDENTITY_KEY, str(folder)), str(folder))
             batch = store.batch()
+            batch.delete(STATE, COPY_KEY)
             batch.put(
                 STATE, IDENTITY_KEY, encode_meta(msgspec.structs.replace(identity, generation=generation, base=base))
             )

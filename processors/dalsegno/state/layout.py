@@ -172,6 +172,8 @@ class Position(msgspec.Struct):
 
 IDENTITY_KEY: Final = b"midentity"
 POSITION_KEY: Final = b"mposition"
+COPY_KEY: Final = b"mcopy"
+"""A name that this copy of the shard shares with no other, not even with one that was restored from it."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _identity_decoder = msgspec.msgpack.Decoder(ShardIdentity)

@@ -23,6 +23,7 @@ from dalsegno.state.keys import (
 from dalsegno.state.kv import STATE, KeyReader, KeyValue, WriteBatch, after_prefix, scan_prefix
 from dalsegno.state.layout import (
     BUILDING,
+    COPY_KEY,
     IDENTITY_KEY,
     POSITION_KEY,
     Position,
@@ -160,9 +161,10 @@ def read_marks(kv: KeyReader, path: str) -> Marks:
 
 
 def adopt(kv: KeyValue, path: str, generation: str, base: str) -> None:
-    """Make the shard in ``kv`` one of another generation."""
+    """Make the shard in ``kv`` one of another generation, and a copy of its own."""
     before = read_marks(kv, path).identity
     batch = kv.batch()
+    batch.delete(STATE, COPY_KEY)
     batch.put(
         STATE,
         IDENTITY_KEY,

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from dalsegno.errors import BatchOutOfPlace, OtherHistory
 from dalsegno.log.record import LogRecord
@@ -31,6 +33,7 @@ from dalsegno.state.intake import Tally, retry_waiting, take_all
 from dalsegno.state.keys import WAITING, split_waiting
 from dalsegno.state.kv import STATE, KeyValue, scan_prefix
 from dalsegno.state.layout import (
+    COPY_KEY,
     FORMAT,
     IDENTITY_KEY,
     POSITION_KEY,
@@ -104,6 +107,8 @@ class Shard:
             _begin(kv, identity, _versions(projections))
         else:
             _check_identity(decode_identity(stored, identity.topic), identity)
+        if kv.get(STATE, COPY_KEY) is None:
+            _name_copy(kv)
         work = ShardWork(kv, identity, schemas, projections, _position(kv, identity), cached_rows)
         shard = cls(kv, work)
         if upgrade:
@@ -216,6 +221,14 @@ class Shard:
     def row_writers(self) -> list[WriterSchema]:
         """The schemas of the emitted rows, which readers of the projection topics need."""
         return self._forms.writers()
+
+    @property
+    def emitter(self) -> str:
+        """Names this copy of the shard with the versions of its projections, in hex. Its outbox holds all that the
+        topics lack only where it was the last to emit: another copy may have emitted rows that this one never had."""
+        versions = sorted((each.name, each.version) for each in self._projections())
+        copy = self.kv.get(STATE, COPY_KEY) or b""
+        return sha256(copy + repr(versions).encode("utf-8")).hexdigest()[:32]
 
     @property
     def forms(self) -> RowForms:
@@ -331,6 +344,12 @@ def _begin(kv: KeyValue, identity: ShardIdentity, versions: dict[str, int]) -> N
     batch = kv.batch()
     batch.put(STATE, IDENTITY_KEY, encode_meta(identity))
     batch.put(STATE, POSITION_KEY, encode_meta(position))
+    kv.write(batch)
+
+
+def _name_copy(kv: KeyValue) -> None:
+    batch = kv.batch()
+    batch.put(STATE, COPY_KEY, uuid4().bytes)
     kv.write(batch)
 
 

@@ -36,7 +36,7 @@ class _Records:
     """All that is known of one session, by hash."""
 
     events: dict[bytes, Event] = field(default_factory=dict)
-    unreadable: list[tuple[int, str]] = field(default_factory=list)
+    unreadable: dict[bytes, tuple[int, str]] = field(default_factory=dict)
     amendments: list[Event] = field(default_factory=list)
 
     def amended(self) -> Amended:
@@ -68,7 +68,7 @@ def settle(
                     of_session.amendments.append(placed)
             elif isinstance(placed, Unreadable) and placed.key.seq != CONTROL_SEQ:
                 of_session = known.setdefault(placed.key.session_id, _Records())
-                of_session.unreadable.append((placed.key.seq, placed.reason))
+                of_session.unreadable[placed.key.hash] = (placed.key.seq, placed.reason)
     return {session_id: _settle(session_id, known) for session_id in sorted(known)}
 
 
@@ -79,7 +79,7 @@ def _settle(session_id: str, known: dict[str, _Records]) -> Settled:
     strange = {hash_: UNKNOWN_TYPE for hash_, event in own.events.items() if _may_not_fold(event)}
     path = choose_path(
         own.links().values(),
-        unreadable=own.unreadable,
+        unreadable=[dark for hash_, dark in own.unreadable.items() if hash_ not in stubs],
         unfoldable={hash_: reason for hash_, reason in strange.items() if hash_ not in stubs},
         erased=amended.whole_session,
     )

@@ -88,7 +88,12 @@ def test_a_log_that_starts_at_the_cursor_has_no_hole() -> None:
         "ds1::b",
         "ds1:g:",
         "ds2:g:b",
-        "ds1:g:b:c",
+        "ds1:g:b:",
+        "ds1:g:b:C",
+        "ds1:g:b:0x",
+        "ds1:g:b:c:d",
+        "ds1:g:b:" + "0" * 65,
+        "ds2:g:b:c",
         "ds1:g.h:b",
         "ds1:g:b@",
         "ds1:g:b@-1",
@@ -115,3 +120,13 @@ def test_a_base_says_its_snapshot_and_its_accepted_hole() -> None:
     assert parse_base("abc@17") == ("abc", 17)
     with pytest.raises(ValueError, match="not a base"):
         parse_base("a b")
+
+
+def test_a_commit_names_the_copy_that_has_emitted() -> None:
+    metadata = format_metadata("g", "b@3", "0af1")
+    assert metadata == "ds1:g:b@3:0af1"
+    assert parse_metadata(metadata) == ("g", "b@3")
+    assert read_commit(7, metadata) == Commit(7, "g", "b@3", "0af1")
+    assert read_commit(7, "ds1:g:b@3") == Commit(7, "g", "b@3", None)
+    with pytest.raises(ValueError, match="not a generation"):
+        format_metadata("g", "b", "not hex")
