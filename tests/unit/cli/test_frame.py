@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -124,6 +125,44 @@ def test_every_command_loads_and_has_an_example(name: str) -> None:
     for leaf in leaves:
         assert leaf.help, leaf.name
         assert "Example: dalsegno " in (leaf.epilog or command.epilog or ""), leaf.name
+
+
+def examples(command: click.Command) -> Iterator[str]:
+    if command.epilog:
+        yield command.epilog.partition("Example: dalsegno ")[2]
+    for below in command.commands.values() if isinstance(command, click.Group) else []:
+        yield from examples(below)
+
+
+def parse(command: click.Command, name: str, arguments: list[str], parent: click.Context | None) -> None:
+    """Read the words as a shell would give them, without doing anything. Raises what click raises."""
+    context = command.make_context(name, arguments, parent=parent)
+    if isinstance(command, click.Group):
+        word, below, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert below is not None
+        parse(below, str(word), rest, context)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_can_be_typed_as_it_stands(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    found = list(examples(command))
+    assert found
+    for example in found:
+        try:
+            parse(cli, "dalsegno", shlex.split(example), None)
+        except click.BadParameter as error:
+            if "does not exist" not in str(error):  # of a file that only the example has
+                raise
+
+
+@pytest.mark.parametrize("arguments", [["-o", "json", "doctor"], ["doctor", "-o", "json"], ["doctor", "--output=json"]])
+def test_the_form_of_output_may_stand_behind_the_command(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(arguments)
+    assert set(json.loads(capsys.readouterr().out)) == {"settings", "checks"}
 
 
 def test_help_lists_every_command_and_loads_none() -> None:
