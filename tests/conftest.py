@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Compaction must be something that a test can wait for: the cleaner's back-off is 15 s by default.
 BROKER_OVERRIDES = {"log.cleaner.backoff.ms": "500", "log.retention.check.interval.ms": "1000"}
 
+# Of a property with a hundred times the examples; the limit of every other test would end it in the middle.
+LONG_PROPERTY_SECONDS = 4 * 3600
+
 settings.register_profile(
     "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -33,10 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--long"):
-        for item in items:
+    for item in items:
+        if not config.getoption("--long"):
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="full counts: ./run test --long"))
+        elif "property" in item.path.parts:
+            item.add_marker(pytest.mark.timeout(LONG_PROPERTY_SECONDS))
 
 
 @dataclass(frozen=True)

@@ -231,6 +231,9 @@ class World:
         if holding is not None:
             holding.shard.close()
 
+    def open_by(self, worker: Worker, partition: int = 0) -> Holding:
+        return worker.open[partition]
+
     def kill(self, worker: Worker) -> None:
         """The worker is gone, and begins again when a partition is given to it."""
         for partition in list(worker.open):

@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -26,6 +25,7 @@ from dalsegno.state.memory import MemoryStore
 from dalsegno.state.reads import ShardReads
 from dalsegno.state.shard import Shard
 from dalsegno.testing.reference import Settled, settle
+from examples import examples
 from kernel_log import Log, Story, arrivals, kernel_histories, late_schemas
 from kernel_world import CLUSTER, TOPIC, TOPIC_ID, Crash, Holding, Worker, World, projections_of
 from plain_rows import plain_rows
@@ -227,9 +227,7 @@ class Kernel(RuleBasedStateMachine):
         world = self.world
         schemas = late_schemas() if world.published else SchemaSet.load()
         world.settle(self.rnd)
-        records = [(record.key, record.value) for log in world.logs for record in log.ever()]
         own = {log.partition: [(r.key, r.value) for r in log.ever()] for log in world.logs}
-        assert len(records) == sum(map(len, own.values()))
         for log in world.logs:
             straight = straight_fold(log, schemas, world.trail)
             shard = world.owner[log.partition].open[log.partition].shard
@@ -284,7 +282,6 @@ class KernelOnDisk(Kernel):
 
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=40)
 TestKernel = Kernel.TestCase
-TestKernel.settings = RELAXED
+TestKernel.settings = settings(RELAXED, max_examples=examples(200))
 TestKernelOnDisk = KernelOnDisk.TestCase
-TestKernelOnDisk.settings = settings(RELAXED, max_examples=20, stateful_step_count=25)
-_ = msgspec
+TestKernelOnDisk.settings = settings(RELAXED, max_examples=examples(25), stateful_step_count=25)

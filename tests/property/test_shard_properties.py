@@ -17,6 +17,7 @@ from dalsegno.model.path import choose_path
 from dalsegno.model.records import Event, Tombstone, Unreadable
 from dalsegno.testing.builder import SessionBuilder, shipped_schemas
 from dalsegno.testing.strategies import FUTURE, History, histories
+from examples import examples
 from shard_lab import Lab, apply, apply_in_batches, folded, paths, reads
 
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -96,7 +97,7 @@ def test_folding_again_from_the_journal_changes_nothing(history: History, rnd: R
     assert {name: list(reads(shard).public_rows(name)) for name in rows} == rows
 
 
-@settings(RELAXED, max_examples=60)
+@settings(RELAXED, max_examples=examples(60))
 @given(histories(max_sessions=2), st.randoms(use_true_random=False))
 def test_memory_and_disk_agree(history: History, rnd: Random) -> None:
     arrivals = history.arrivals(rnd)
