@@ -128,6 +128,7 @@ def test_a_whole_replay_gives_the_same_before_and_after_cleaning(world: World, c
     assert [event["seq"] for event in shown[0]["events"]] == list(range(1, len(repeated.records) + 1))
     on_path = [event["hash"] for event in shown[1]["events"]]
     assert on_path == [record.event.hash.hex() for record in new.records]
+    assert len(shown[1]["superseded"]) == 1
     (loser,) = shown[1]["superseded"]
     assert (loser["seq"], loser["hash"]) == (fork_at + 1, old.records[-1].event.hash.hex())
 

@@ -260,7 +260,7 @@ def test_a_topic_that_grew_is_refused_by_everyone_and_cuts_no_session(world: Wor
     with Publisher(world.config, prefix=world.prefix) as publisher:
         for attempt in (
             lambda: publisher.resume("s-old"),
-            lambda: publisher.session("s-3").append(events.SessionCreated(workflow_name="w")),
+            lambda: publisher.session("s-3").append(events.SessionCreated(workflow_name="w", profile="OBSERVED")),
         ):
             with pytest.raises(TopicDrift, match=r"has 5 partitions, .*inbox has 2"):
                 attempt()

@@ -205,6 +205,8 @@ class Opener:
         partition.opened_at = shard.cursor.next_offset
         partition.building = not goes_on
         partition.bound = emitted if goes_on else max(old, facts.high, emitted)
+        kept = max((each.next_offset for each in plan.snapshots if each.partition == partition.number), default=0)
+        partition.reported_to = emitted if goes_on else max(old, emitted, min(kept, facts.high))
         if goes_on and current != name:
             folder.point_to(name)
         partition.end_at_assignment = facts.high

@@ -99,6 +99,8 @@ class Partition:
         self.draining = False
         """True while the outbox needs several transactions; the shard then stands still (see the emitter)."""
         self.reports: deque[Report] = deque(maxlen=REPORTS_KEPT)
+        self.reported_to = 0
+        """What was set aside below it was reported when it came: by an older state, or before a replay."""
         self.error: Exception | None = None
         self.failures = 0
         self.retry_at: float | None = None
@@ -181,9 +183,8 @@ class Partition:
             self.failures = 0
             self.records_since_snapshot += len(batch.records)
             self.end = max(self.end, batch.end)
-            if applied.set_aside and self.may_emit:
-                # Not while an older state catches up: those were reported when they came.
-                reasons = dict(applied.set_aside)
+            if applied.set_aside:
+                reasons = {offset: reason for offset, reason in applied.set_aside if offset >= self.reported_to}
                 self.reports.extend(Report(r, reasons[r.offset]) for r in batch.records if r.offset in reasons)
             return applied
 
