@@ -19,7 +19,7 @@ from fastavro._read_common import SchemaResolutionError
 from dalsegno.errors import RecordDamaged
 from dalsegno.log.encode import check
 from dalsegno.log.schema_set import SchemaSet, WriterSchema
-from dalsegno.model.ids import EventKey, parse_key, partition_of
+from dalsegno.model.ids import SESSION_ID_MAX_BYTES, EventKey, parse_key, partition_of
 from dalsegno.model.records import (
     UNDECODABLE,
     UNKNOWN_SCHEMA,
@@ -59,12 +59,53 @@ WRONG_PLACE = "WRONG_PLACE"
 marker of single-object encoding; a record that is no event; a key whose hash, or whose session and seq, do not follow
 from the bytes (WRONG_PLACE also: ``prev_hash`` is null although the seq is neither 0 nor 1, or the other way round)."""
 
+# A key of at most this many bytes holds no session id that is too long: id, two colons, a digit, 64 of the hash.
+_SURELY_SHORT = SESSION_ID_MAX_BYTES + 67
+
 _read: Callable[..., Any] = fastavro.schemaless_reader
 _write: Callable[..., None] = fastavro.schemaless_writer
 
 
 def place(schemas: SchemaSet, key: bytes | None, value: bytes | None, partition: int, partitions: int) -> Placed:
     """What one record of the events topic is. Never raises."""
+    if key is not None and value is not None and value[:2] == MARKER:
+        writer = schemas.current.get(value[2:FRAME_BYTES])
+        if writer is not None:
+            event = _event_of_its_key(writer, key, value[FRAME_BYTES:], partition, partitions)
+            if event is not None:
+                return event
+    return _place_step_by_step(schemas, key, value, partition, partitions)
+
+
+def _event_of_its_key(
+    writer: WriterSchema, key: bytes, body: bytes, partition: int, partitions: int
+) -> Event | None:
+    """The common case, where the key need not be taken apart: what the body says gives it. None: look in detail."""
+    try:
+        digest = sha256(writer.schema_hash + body)
+        stream = BytesIO(body)
+        record = _read(stream, writer.raw, None)
+        meta = record["meta"]
+        session_id, seq, prev_hash = meta["session_id"], meta["seq"], meta["prev_hash"]
+        if (
+            f"{session_id}:{seq}:{digest.hexdigest()}".encode() != key
+            or stream.tell() != len(body)
+            or not (seq > 1 if prev_hash is not None else 0 <= seq <= 1)
+            or not session_id
+            or len(key) > _SURELY_SHORT
+            or partition_of(session_id, partitions) != partition
+        ):
+            return None
+        return Event(
+            session_id, seq, digest.digest(), prev_hash, meta["epoch"], writer.type, True, meta["ignorable"], meta, record
+        )
+    except Exception:
+        return None
+
+
+def _place_step_by_step(
+    schemas: SchemaSet, key: bytes | None, value: bytes | None, partition: int, partitions: int
+) -> Placed:
     if key is None:
         return SetAside(NO_KEY)
     parsed = parse_key(key)

@@ -87,6 +87,8 @@ class SchemaSet:
         self._shipped: set[str] = set()
         self.unknown: set[bytes] = set()
         """Frame ids that were met and are not known; cleared by ``add`` of their schema."""
+        self.current: dict[bytes, WriterSchema] = {}
+        """By frame id, the newest schema of each event type, as far as no other schema shares that id."""
 
     @classmethod
     def load(cls) -> SchemaSet:
@@ -102,6 +104,7 @@ class SchemaSet:
         if writer.version >= getattr(self._newest.get(writer.family), "version", -1):
             self._newest[writer.family] = writer
         self._shipped.add(writer.family)
+        self._note_current()
 
     def add(self, schema_json: str | bytes | Mapping[str, Any]) -> WriterSchema:
         """Take a schema as the schema topic has it. Raises SchemaIncompatible if it is not a record schema."""
@@ -124,7 +127,15 @@ class SchemaSet:
         self._frames[writer.frame_id] = (*self._frames.get(writer.frame_id, ()), writer)
         self._hashes[writer.schema_hash] = writer
         self.unknown.discard(writer.frame_id)
+        self._note_current()
         return writer
+
+    def _note_current(self) -> None:
+        self.current = {
+            writer.frame_id: writer
+            for writer in self._newest.values()
+            if writer.is_event and len(self._frames[writer.frame_id]) == 1
+        }
 
     def miss(self, frame_id: bytes) -> None:
         """Remember a frame id that nothing here explains; bounded, since anybody may invent them."""
