@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from dalsegno.log.codec import place
 from dalsegno.log.record import LogRecord
 from dalsegno.log.schema_set import SchemaSet, WriterSchema, closed, shared_types
-from dalsegno.model.amendments import read_amendment
+from dalsegno.model.amendments import Amendment, merge_amendments, read_amendment
 from dalsegno.model.ids import Offset, parse_key, partition_of
 from dalsegno.model.lifecycle import judge
 from dalsegno.model.records import CONTROL_SEQ, Event
@@ -134,15 +135,16 @@ class Log:
             or (last[record.key] == record.offset and not (record.value is None and _hash(record.key) in amended))
         ]
 
-    def amended(self) -> set[bytes]:
-        """Hashes of the events that an amendment in the log takes out of the history; it outlives their tombstones."""
-        found: set[bytes] = set()
+    def amended(self) -> dict[bytes, str]:
+        """Hash -> strongest action, of the events that an amendment in the log takes out of the history."""
+        return {hash_: stub.action for hash_, stub in merge_amendments(self._amendments()).stubs.items()}
+
+    def _amendments(self) -> Iterator[Amendment]:
         last = {record.key: record for record in self.everything}
         for record in last.values():
             placed = place(shipped_schemas(), record.key, record.value, self.partition, self.partitions)
             if isinstance(placed, Event) and placed.type == "HistoryAmended":
-                found.update(stub.link.hash for stub in read_amendment(placed.body).stubs)
-        return found
+                yield read_amendment(placed.body)
 
     def ever(self) -> list[LogRecord]:
         """The set that the log stands for: of everything that was appended, per key the last."""

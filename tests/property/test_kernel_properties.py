@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.ids import partition_of
 from dalsegno.replay.target import Target, TargetKind
+from dalsegno.state.history import key_of
 from dalsegno.state.layout import ShardIdentity
 from dalsegno.state.memory import MemoryStore
 from dalsegno.state.reads import ShardReads
@@ -241,7 +242,11 @@ class Kernel(RuleBasedStateMachine):
                 assert world.topic(log.partition, name) == wanted
 
     def same(self, shard: Shard, straight: Shard) -> None:
-        trail = self.world.trail
+        trail, counts, wanted = self.world.trail, shard.counts, straight.counts
+        assert (counts.sessions, counts.held, counts.forks) == (wanted.sessions, wanted.held, wanted.forks)
+        erased = {h for h, action in self.world.logs[shard.identity.partition].amended().items() if action == "ERASED"}
+        for _, entry in reads(shard, trail).journal_entries():
+            assert key_of(entry).hash not in erased, "an erased event's bytes are still there"
         assert paths_of(shard, trail) == paths_of(straight, trail)
         assert rows_of(shard, trail) == rows_of(straight, trail)
         assert shard.digests() == straight.digests()
