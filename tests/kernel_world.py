@@ -1,8 +1,8 @@
 """Workers, a group's commits, projection topics and snapshots in one process, around the product's own kernel.
 
-What decides and what keeps state is the product's: ``choose``, ``plan``, ``check``, ``Shard``, the outbox, the
-differences of a switch. Played here is what Kafka and processes do: a group hands partitions out and takes them away, commits and
-rows become visible together, a worker dies between two steps, one that was put out of the group goes on folding.
+What decides and what keeps state is the product's: ``choose``, ``plan``, ``check``, ``Shard``, the outbox and the
+differences of a switch. Played here is what Kafka and processes do: a group hands partitions out and takes them away,
+commits and rows become visible together, a worker dies between two steps, one that was put out goes on folding.
 """
 
 from __future__ import annotations
