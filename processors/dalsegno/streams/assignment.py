@@ -9,7 +9,7 @@ Protocol *assign*, per partition; 1 to 3 in the rebalance callback, the rest on 
    finds the same base;
 4. the chosen shard stands in its folder: kept, restored (``dalsegno.snapshots.restore``) or made empty;
 5. it was opened and its cursor checked against the log: cluster, topic, partitions, start, end, last record;
-6. where it goes on with what is read here, the pointer is on it; else it is a build beside, which ends with
+6. where it was the last to emit (the commit names it), the pointer is on it; else it is a build, which ends with
    ``dalsegno.streams.switch``;
 7. folders that are neither current nor of this generation are deleted, and reading begins at the shard's cursor.
 
