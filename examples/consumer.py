@@ -22,4 +22,4 @@ while True:
         sys.exit(str(message.error()))
     if message is not None:  # the key names the row; its newest value counts; null: the row is gone
         row = decoder.decode(message.value())
-        print(json.dumps({"key": json.loads(message.key()), "row": row}, default=bytes.hex), flush=True)
+        print(json.dumps({"key": json.loads(message.key() or b"[]"), "row": row}, default=bytes.hex), flush=True)
