@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -288,3 +289,25 @@ def test_lost_commits_cost_the_new_records_alone_and_are_told_once(world: World)
     # A batch is refused unless it begins at the cursor, so these ten and nothing else were applied.
     assert (mine["action"], mine["offset"], world.ends()[0] - cursor) == ("KEEP", cursor, 10)
     assert_stands(world, "a")
+
+
+def test_rows_chosen_before_a_long_stop_are_refused_after_it(world: World) -> None:
+    # case C56
+    world.produce(200)
+    first = world.start("a", stop_at="emit.1")
+    wait_for(first.is_stopped, "the first worker has chosen rows and stands still")
+    world.produce(100)
+    second = world.start("b")
+    ends = world.ends()
+    wait_for(
+        lambda: (
+            len(parts := second.parts()) == world.partitions
+            and all(part["committed"] == ends[n] and part["outbox_empty"] for n, part in parts.items())
+        ),
+        "the second worker has emitted everything",
+    )
+    first.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: len(first.parts()) == len(second.parts()) == 1, "one partition each")
+    world.settle()
+    world.check()
+    assert world.rows_that_went_backwards() == []
