@@ -6,15 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from dalsegno.log.codec import place
+from dalsegno.log.history import SCHEMA_TIMEOUT_SECONDS, STALL_SECONDS, place_values
 from dalsegno.log.publisher import Publisher
-from dalsegno.model.amendments import amended_links, merge_amendments, read_amendment
+from dalsegno.model.history import gather
 from dalsegno.model.ids import EventKey, parse_key
-from dalsegno.model.path import Held, choose_path
-from dalsegno.model.records import AMENDMENT_TYPE, FIRST_SEQ, UNKNOWN_SCHEMA, Event, Link, Unreadable
-
-STALL_SECONDS = 60.0
-SCHEMA_TIMEOUT_SECONDS = 30.0
+from dalsegno.model.path import Held
 
 
 class Recorded(NamedTuple):
@@ -58,31 +54,11 @@ def _read_partition(
 
 
 def _understand(publisher: Publisher, partition: int, values: Mapping[EventKey, bytes]) -> Recorded:
-    placed = _place(publisher, partition, values)
-    if any(isinstance(one, Unreadable) and one.reason == UNKNOWN_SCHEMA for one in placed.values()):
+    def learn() -> None:
         publisher.transport.refresh_schemas(publisher.prefix, publisher.schemas, SCHEMA_TIMEOUT_SECONDS)
-        placed = _place(publisher, partition, values)
-    links: list[Link] = []
-    unreadable: list[tuple[int, str]] = []
-    amendments = []
-    for key, one in placed.items():
-        if isinstance(one, Unreadable):
-            unreadable.append((key.seq, one.reason))
-        elif key.seq >= FIRST_SEQ:
-            links.append(one.link)
-        elif one.type == AMENDMENT_TYPE:
-            amendments.append(read_amendment(one.body))
-    amended = merge_amendments(amendments)
-    path = choose_path(amended_links(links, amended.stubs), unreadable=unreadable, erased=amended.whole_session)
-    return Recorded(path.hashes, frozenset(placed), amended.whole_session, path.held)
 
-
-def _place(
-    publisher: Publisher, partition: int, values: Mapping[EventKey, bytes]
-) -> dict[EventKey, Event | Unreadable]:
-    placed = {}
-    for key, value in values.items():
-        one = place(publisher.schemas, key.encode(), value, partition, publisher.partitions)
-        if isinstance(one, Event | Unreadable):
-            placed[key] = one
-    return placed
+    placed = place_values(values, partition, publisher.partitions, publisher.schemas, learn)
+    # What this build cannot fold was recorded all the same, and hashes are all that is compared.
+    known = gather(placed.values()).known._replace(unfoldable={})
+    path = known.choose()
+    return Recorded(path.hashes, frozenset(placed), known.amended.whole_session, path.held)

@@ -7,19 +7,18 @@ start. Sources over local state read a shard or a snapshot and only the tail of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from dalsegno.errors import SessionHeld
 from dalsegno.log.codec import place
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.transport import Transport
-from dalsegno.model.amendments import Amended, amended_links, merge_amendments, read_amendment
-from dalsegno.model.ids import EventKey, Offset, parse_key, partition_of, root_of
+from dalsegno.model.history import ancestry, events_along, fork_origin, gather, is_fork, state_after
+from dalsegno.model.ids import FORK_MARK, EventKey, Offset, parse_key, partition_of, root_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, inherit, judge
-from dalsegno.model.path import BROKEN_CHAIN, EPOCH_BELOW, GAP, PARENT_MISSING, UNKNOWN_TYPE, Head, chain_ending_in
-from dalsegno.model.path import choose_path as _choose_path
-from dalsegno.model.records import AMENDMENT_TYPE, FIRST_SEQ, UNKNOWN_SCHEMA, Event, Link, Unreadable, stub_event
+from dalsegno.model.path import BROKEN_CHAIN, EPOCH_BELOW, GAP, PARENT_MISSING, Head
+from dalsegno.model.records import UNKNOWN_SCHEMA, Event, Unreadable
 
 log = logging.getLogger("dalsegno.log")
 
@@ -71,14 +70,15 @@ def read_family(
 
     What came with the last batch from behind ``up_to`` is kept too: more is known, and nothing is missing.
     """
-    prefix = root.encode("utf-8")
+    # What may stand behind a root in a key; ids may hold colons, so others of that beginning come along.
+    beginnings = tuple((root + mark).encode("utf-8") for mark in (":", FORK_MARK))
     values: dict[bytes, bytes | None] = {}
     count = 0
     for batch in transport.read(topic, partition, start, up_to, stall_seconds):
         count += len(batch.records)
         for record in batch.records:
             key = record.key
-            if key is not None and key.startswith(prefix):
+            if key is not None and key.startswith(beginnings):
                 values[key] = record.value
     return Family(values, count)
 
@@ -102,25 +102,60 @@ class PartitionSource:
                 "session_read_from_log_start",
                 extra={"session_id": session_id, "partition": partition, "records": family.records_read},
             )
-        placed = place_family(family.values, session_id, partition, self._partitions, self._schemas)
-        if any(isinstance(p, Unreadable) and p.reason == UNKNOWN_SCHEMA for p in placed.values()):
-            self._transport.refresh_schemas(self._prefix, self._schemas, SCHEMA_TIMEOUT_SECONDS)
-            placed = place_family(family.values, session_id, partition, self._partitions, self._schemas)
+        placed = place_family(
+            family.values, session_id, partition, self._partitions, self._schemas, self._learn_schemas
+        )
         return SessionRecords(placed, up_to, family.records_read)
+
+    def _learn_schemas(self) -> None:
+        self._transport.refresh_schemas(self._prefix, self._schemas, SCHEMA_TIMEOUT_SECONDS)
 
 
 def place_family(
-    values: Mapping[bytes, bytes | None], session_id: str, partition: int, partitions: int, schemas: SchemaSet
+    values: Mapping[bytes, bytes | None],
+    session_id: str,
+    partition: int,
+    partitions: int,
+    schemas: SchemaSet,
+    learn: Callable[[], object] | None = None,
 ) -> dict[EventKey, Event | Unreadable]:
-    """The session's own events among a family's values; what is set aside or tombstoned is left out."""
-    placed: dict[EventKey, Event | Unreadable] = {}
+    """The session's own events among a family's values: see ``place_values``."""
+    own: dict[EventKey, bytes] = {}
     for key, value in values.items():
         parsed = parse_key(key)
-        if parsed is None or parsed.session_id != session_id or value is None:
-            continue
-        found = place(schemas, key, value, partition, partitions)
+        if parsed is not None and parsed.session_id == session_id and value is not None:
+            own[parsed] = value
+    return place_values(own, partition, partitions, schemas, learn)
+
+
+def place_values(
+    values: Mapping[EventKey, bytes],
+    partition: int,
+    partitions: int,
+    schemas: SchemaSet,
+    learn: Callable[[], object] | None = None,
+) -> dict[EventKey, Event | Unreadable]:
+    """What these values are; what is set aside is left out. ``learn`` adds the schemas that the log knows: it is called
+    once, if one is unknown, before a record is given up as unreadable."""
+    placed = _place(values, partition, partitions, schemas)
+    if learn is not None and has_unknown_schema(placed):
+        learn()
+        placed = _place(values, partition, partitions, schemas)
+    return placed
+
+
+def has_unknown_schema(placed: Mapping[EventKey, Event | Unreadable]) -> bool:
+    return any(isinstance(found, Unreadable) and found.reason == UNKNOWN_SCHEMA for found in placed.values())
+
+
+def _place(
+    values: Mapping[EventKey, bytes], partition: int, partitions: int, schemas: SchemaSet
+) -> dict[EventKey, Event | Unreadable]:
+    placed: dict[EventKey, Event | Unreadable] = {}
+    for key, value in values.items():
+        found = place(schemas, key.encode(), value, partition, partitions)
         if isinstance(found, Event | Unreadable):
-            placed[parsed] = found
+            placed[key] = found
     return placed
 
 
@@ -142,29 +177,21 @@ def understand(session_id: str, records: SessionRecords, source: SessionSource, 
 
     Raises SessionHeld where a writer must not go on: what cannot be read here might be a good continuation.
     """
-    events, amended, dark = _sort(records)
-    links = _links(events, amended)
-    unfoldable = {
-        event.hash: UNKNOWN_TYPE
-        for event in events.values()
-        if not event.known and not event.ignorable and event.hash not in amended.stubs
-    }
-    path = _choose_path(
-        links.values(),
-        unreadable=[(seq, reason) for seq, hash_, reason in dark if hash_ not in amended.stubs],
-        unfoldable=unfoldable,
-        erased=amended.whole_session,
-    )
+    gathered = gather(records.placed.values())
+    path = gathered.known.choose()
     if path.held is not None and (path.held.reason not in _WRITER_GOES_ON or not path.hashes):
         raise held(session_id, path.held.reason, path.held.seq)
-    chain = _events(session_id, path.hashes, events, amended)
+    chain = list(events_along(session_id, gathered, path.hashes))
     state, ops = SessionState(), MemoryOps()
-    _fold(chain, state, ops, source, up_to)
+    for event in chain:
+        if is_fork(event):
+            inherit_from_parent(event, state, source, up_to)
+        judge(state, ops, event)
     times = [event.meta.get("recorded_at", 0) for event in chain if event.stub is None]
     return History(
         path.head,
         chain[-1] if chain else None,
-        max((link.epoch for link in links.values()), default=0),
+        max((link.epoch for link in gathered.known.links.values()), default=0),
         max(times, default=0),
         state,
         ops,
@@ -172,24 +199,18 @@ def understand(session_id: str, records: SessionRecords, source: SessionSource, 
     )
 
 
-def state_at(session_id: str, hash_: bytes, source: SessionSource, up_to: Offset) -> SessionState:
-    """The lifecycle at the record ``hash_`` of a session, as its fork takes it over. Raises SessionHeld."""
-    events, amended, _ = _sort(source.read(session_id, up_to))
-    chain = chain_ending_in(_links(events, amended), hash_)
-    if chain is None:
-        raise held(session_id, PARENT_MISSING, FIRST_SEQ)
-    state = SessionState()
-    _fold(_events(session_id, [link.hash for link in chain], events, amended), state, MemoryOps(), source, up_to)
-    return state
-
-
 def inherit_from_parent(event: Event, child: SessionState, source: SessionSource, up_to: Offset) -> None:
-    """Give a fork its parent's state before its ``SessionForked`` is judged. Raises SessionHeld."""
-    parent, at = event.body.get("parent_session"), event.body.get("parent_at")
-    hash_ = at.get("hash") if isinstance(at, Mapping) else None
-    # One that names no parent of its own root inherits nothing: the rules then refuse it.
-    if isinstance(parent, str) and isinstance(hash_, bytes) and root_of(parent) == root_of(event.session_id):
-        inherit(state_at(parent, hash_, source, up_to), child)
+    """Give a fork its parent's state before its ``SessionForked`` is judged.
+
+    Raises SessionHeld where the parent's records are not all there, as every reader will hold the fork then.
+    """
+    parent, at = fork_origin(event)
+    prefixes = None
+    if at is not None:
+        prefixes = ancestry(event.session_id, parent, at, lambda name: gather(source.read(name, up_to).placed.values()))
+    if prefixes is None:
+        raise held(event.session_id, PARENT_MISSING, event.seq)
+    inherit(state_after(prefixes), child)
 
 
 def held(session_id: str, reason: str, seq: int) -> SessionHeld:
@@ -201,36 +222,3 @@ def held(session_id: str, reason: str, seq: int) -> SessionHeld:
         reason=reason,
         seq=seq,
     )
-
-
-def _sort(records: SessionRecords) -> tuple[dict[bytes, Event], Amended, list[tuple[int, bytes, str]]]:
-    events: dict[bytes, Event] = {}
-    amendments = []
-    dark: list[tuple[int, bytes, str]] = []
-    for key, found in records.placed.items():
-        if isinstance(found, Unreadable):
-            dark.append((key.seq, key.hash, found.reason))
-        elif key.seq >= FIRST_SEQ:
-            events[key.hash] = found
-        elif found.type == AMENDMENT_TYPE:
-            amendments.append(read_amendment(found.body))
-    return events, merge_amendments(amendments), dark
-
-
-def _links(events: Mapping[bytes, Event], amended: Amended) -> dict[bytes, Link]:
-    return {link.hash: link for link in amended_links((event.link for event in events.values()), amended.stubs)}
-
-
-def _events(session_id: str, hashes: Iterable[bytes], events: Mapping[bytes, Event], amended: Amended) -> list[Event]:
-    chain = []
-    for hash_ in hashes:
-        stub = amended.stubs.get(hash_)
-        chain.append(events[hash_] if stub is None else stub_event(session_id, stub.link, stub.type, stub.action))
-    return chain
-
-
-def _fold(chain: Iterable[Event], state: SessionState, ops: MemoryOps, source: SessionSource, up_to: Offset) -> None:
-    for event in chain:
-        if event.type == "SessionForked" and event.stub is None and event.seq == FIRST_SEQ + 1:
-            inherit_from_parent(event, state, source, up_to)
-        judge(state, ops, event)
