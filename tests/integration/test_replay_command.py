@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from dalsegno.log import kafka as clients
-from dalsegno.log.admin import describe_group
+from dalsegno.log.admin import Committed, describe_group
 from dalsegno.model.cursor import parse_metadata
 from harness_cli import Cli
 from harness_worker import World, wait_for
@@ -120,37 +120,30 @@ def test_a_stale_plan_names_what_changed(world: World, cli: Cli) -> None:
     world.check()
 
 
-def test_offsets_alone_are_moved_and_whichever_worker_starts_builds(world: World, cli: Cli) -> None:
-    prepared(world, cli)
-    said = cli("replay", "run", "--from", "latest-snapshot", "--yes", "--no-worker", "--timeout-seconds", "0")
-    assert said.json["state"] == "RUNNING"
-    assert "dalsegno worker run" in said.err
-    replay_id = said.json["id"]
-    for number, commit in world.committed().items():
-        part = next(part for part in said.json["parts"] if part["partition"] == number)
-        assert commit.offset == part["new_offset"]
-        assert commit.metadata == f"ds1:{replay_id}:{part['snapshot']}"
-    shown = cli("replay", "show", replay_id).json
-    assert [part["done"] for part in shown["progress"]] == [False, False]
-    world.start("b")
-    world.settle()
-    wait_for(lambda: cli("replay", "show", replay_id).json["state"] == "COMPLETED", "the run is over")
-    world.check()
-
-
-def test_a_run_without_a_worker_is_followed_to_its_end(world: World, cli: Cli) -> None:
+def test_without_a_worker_offsets_are_moved_and_the_run_is_followed(world: World, cli: Cli) -> None:
     prepared(world, cli)
     world.wait_until_group_is_empty()
+    moved: dict[int, Committed] = {}
 
     def start_when_reset() -> None:
-        wait_for(lambda: len(generations(world)) == 1 and next(iter(generations(world))).startswith("r"), "the reset")
+        old = {world.topic_id()}
+        wait_for(lambda: generations(world) and not generations(world) & old, "the offsets are moved")
+        moved.update(world.committed())
         world.start("b")
 
     helper = threading.Thread(target=start_when_reset)
     helper.start()
-    done = cli("replay", "run", "--from", "earliest", "--yes", "--no-worker", "--timeout-seconds", "60")
+    said = cli("replay", "run", "--from", "latest-snapshot", "--yes", "--no-worker", "--timeout-seconds", "60")
     helper.join()
-    assert done.json["state"] == "COMPLETED"
+    assert "dalsegno worker run" in said.err
+    done = said.json
+    assert done["state"] == "COMPLETED"
+    assert moved == {
+        part["partition"]: Committed(part["new_offset"], f"ds1:{done['id']}:{part['snapshot']}")
+        for part in done["parts"]
+    }
+    shown = cli("replay", "show", done["id"]).json
+    assert [part["done"] for part in shown["progress"]] == [True, True]
     world.settle()
     world.check()
 

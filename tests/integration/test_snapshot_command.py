@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -10,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from dalsegno.log.admin import topic_facts
-from dalsegno.snapshots.catalog import TopicIdentity, read_catalog
 from harness_cli import Cli
 from harness_worker import World, wait_for
 
@@ -49,6 +48,15 @@ def test_running_workers_are_asked_and_every_partition_is_listed(world: World, c
     details = cli("snapshot", "show", shown["shards"][0]["id"]).json
     assert set(details["projections"]) == {"lifecycle", "sessions", "tools", "usage"}
     cli("snapshot", "show", "nothing", code=4)
+
+    # case C20: one flipped byte, one missing file
+    damaged = shown["shards"][0]["id"]
+    manifest = world.store / world.prefix / "manifests" / f"{damaged}.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"generation"', b'"generetion"'))
+    verdicts = {each["id"]: each["good"] for each in json.loads(cli("snapshot", "verify", taken["id"], code=3).out)}
+    assert verdicts == {shard["id"]: shard["id"] != damaged for shard in shown["shards"]}
+    manifest.unlink()
+    assert "its manifest is missing" in cli("snapshot", "verify", taken["id"], code=3).out
 
 
 def test_without_a_worker_this_machines_shards_are_taken(world: World, cli: Cli) -> None:
@@ -94,23 +102,6 @@ def test_nothing_to_take_is_said(cli: Cli) -> None:
     assert cli("snapshot", "list").json == []
 
 
-def test_a_damaged_snapshot_is_found_and_named(world: World, cli: Cli) -> None:
-    # case C20: one flipped byte, one missing file
-    world.produce(200)
-    world.start()
-    world.settle()
-    first = cli("snapshot", "take").json["id"]
-    shards = cli("snapshot", "show", first).json["shards"]
-    manifest = world.store / world.prefix / "manifests" / f"{shards[0]['id']}.json"
-    content = manifest.read_bytes()
-    manifest.write_bytes(content.replace(b'"generation"', b'"generetion"'))
-    verdicts = cli("snapshot", "verify", first, code=3).out
-    assert shards[0]["id"] in verdicts
-    manifest.unlink()
-    said = cli("snapshot", "verify", first, code=3)
-    assert "its manifest is missing" in said.out
-
-
 def test_pruning_keeps_named_ones_and_bases(world: World, cli: Cli) -> None:
     world.produce(100)
     world.start()
@@ -139,27 +130,6 @@ def test_pruning_keeps_named_ones_and_bases(world: World, cli: Cli) -> None:
     assert done["files_removed"] == 0, "nothing is older than a day"
     assert [each["id"] for each in cli("snapshot", "list").json] == [named]
     cli("snapshot", "verify")
-
-
-def test_snapshots_of_another_topic_are_not_usable(world: World, cli: Cli) -> None:
-    # case C16 and case C14: the number of partitions, the topic, the cluster
-    world.produce(60)
-    world.start()
-    world.settle()
-    cli("snapshot", "take")
-    catalog = read_catalog(world.config, world.prefix)
-    facts = topic_facts(world.config, world.events)
-    cluster = next(iter(catalog.pointers.values())).cursor.cluster_id
-    same = TopicIdentity(cluster, facts.topic_id, 2)
-    assert all(entry.usable for entry in catalog.entries(same))
-    for other, what in (
-        (same._replace(partitions=5), "number of partitions: 2, not 5"),
-        (same._replace(topic_id="0" * 32), "topic id"),
-        (same._replace(cluster_id="elsewhere"), "cluster"),
-    ):
-        entries = catalog.entries(other)
-        assert entries
-        assert all(not entry.usable and what in entry.reason for entry in entries)
 
 
 def test_a_worker_that_is_new_here_begins_from_the_newest_good_snapshot(world: World, cli: Cli) -> None:
