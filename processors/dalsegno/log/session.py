@@ -251,17 +251,19 @@ class Session:
         history = understand(self.session_id, records, source, up_to)
         self._publisher.found_in_log(history.keys)
         recovered = self._recovery(history, records, resolve)
+        # Until (4) is done nobody knows whether this writer may go on.
+        self._broken = "its resume was not finished"
         self._chain = Chain(history.head.seq, history.head.hash, history.head.epoch, history.recorded_at)
         self._state, self._ops = history.state, history.ops
         # (3)
         how = {"epoch": history.highest_epoch + 1, "actor": actor}
         draft = self._drafter.draft(recovered, self._chain, self._state, self._ops, how)
-        self._broken = None
         pending = self._send(draft)
         receipt = pending.result(max(0.0, deadline - time.monotonic()))
         # (4)
         self._seen_to = Offset(receipt.offset + 1)
         self._check_no_rival(records.read_up_to, self._seen_to, max(1.0, deadline - time.monotonic()))
+        self._broken = None
         log.info(
             "session_resumed",
             extra={

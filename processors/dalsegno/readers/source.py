@@ -5,11 +5,12 @@ Give it to ``Publisher.resume`` or ``Session``: without it a resume reads the pa
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from dalsegno.errors import NotFound, OtherHistory
 from dalsegno.log import admin
-from dalsegno.log.history import PartitionSource, SessionRecords, place_family, read_family
+from dalsegno.log.history import PartitionSource, SessionRecords, has_unknown_schema, place_family, read_family
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.topics import EVENTS, topic_name
@@ -28,26 +29,32 @@ class ShardSource:
 
     def read(self, session_id: str, up_to: Offset) -> SessionRecords:
         """All records of the session below ``up_to``. Where no state of its partition is here, all from the log."""
-        schemas = SchemaSet.load()
-        transport = KafkaTransport(self._kafka)
         topic = topic_name(self._prefix, EVENTS)
-        with LocalReader(self._data, self._prefix, self._store, lambda: self._kafka, registry.chosen()) as reader:
+        with (
+            closing(KafkaTransport(self._kafka)) as transport,
+            LocalReader(self._data, self._prefix, self._store, lambda: self._kafka, registry.chosen()) as reader,
+        ):
             try:
                 view = reader.of_session(session_id)
             except NotFound:
                 partitions = transport.partitions(topic)
-                return PartitionSource(transport, self._prefix, topic, partitions, schemas).read(session_id, up_to)
+                source = PartitionSource(transport, self._prefix, topic, partitions, SchemaSet.load())
+                return source.read(session_id, up_to)
             self._check_same_log(view, topic)
-            placed, newest = _known(view, session_id)
+            known, newest = _known(view, session_id)
+            if has_unknown_schema(known) and reader.learn_schemas():
+                known, newest = _known(view, session_id)
             cursor = Offset(view.cursor.next_offset)
             if cursor >= up_to:
-                return SessionRecords(placed, cursor, 0, _snapshot(view), newest)
+                return SessionRecords(known, cursor, 0, _snapshot(view), newest)
             tail = read_family(transport, topic, view.partition, root_of(session_id), cursor, up_to)
-            later = place_family(tail.values, session_id, view.partition, reader.partitions, view.reads.schemas)
-            for key in [key for key in placed if tail.values.get(key.encode(), b"") is None]:
-                del placed[key]
-            anchor = None if later else newest
-            return SessionRecords(placed | later, up_to, tail.records_read, _snapshot(view), anchor)
+            later = place_family(
+                tail.values, session_id, view.partition, reader.partitions, view.reads.schemas, reader.learn_schemas
+            )
+            # Whatever stands under a key in the tail, also a tombstone, takes the place of what was known.
+            kept = {key: placed for key, placed in known.items() if key.encode() not in tail.values}
+            anchor = None if newest is None or later or newest[1] in tail.values else newest
+            return SessionRecords(kept | later, up_to, tail.records_read, _snapshot(view), anchor)
 
     def _check_same_log(self, view: View, topic: str) -> None:
         """Raises OtherHistory: a state of another log would give the writer a foreign tip."""

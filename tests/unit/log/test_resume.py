@@ -410,6 +410,51 @@ def test_a_state_whose_session_the_log_lost_is_refused_though_the_log_went_on(lo
     other.close(1)
 
 
+def test_a_worker_that_goes_on_while_the_writer_reads_is_no_state_ahead_of_the_log(log: MemoryLog) -> None:
+    class Early(MemoryTransport):
+        """Gives the high watermark of a moment before the worker's last batch."""
+
+        def bounds(self, topic: str, partition: int) -> Bounds:
+            found = super().bounds(topic, partition)
+            early.append(found.high)
+            return found if len(early) > 1 else found._replace(high=Offset(found.high - 2))
+
+    early: list[Offset] = []
+    writer = Publisher(Early(log), prefix="t")
+    begin(writer).append(note())
+    writer.flush(5)
+    early.clear()
+    resumed = writer.resume("s-1", source=StateSource(writer, log, 3))
+    assert (resumed.seq, len(early) > 1) == (4, True)
+    writer.close(1)
+
+
+def test_a_record_that_compaction_took_for_its_later_copy_is_not_missing(log: MemoryLog, first: Publisher) -> None:
+    last = begin(first).append(note())
+    last.result(5)
+    known = StateSource(first, log, 3)
+    first.send(last.key, last.value).result(5)  # a retry sends the stored bytes again
+    log.compact(TOPIC)
+    assert [r.offset for r in log.records(TOPIC, S1)] == [0, 1, 3]
+    known.cursor = 4  # the state took the copy for the repeat that it is, and keeps the offset it knows
+    assert first.resume("s-1", source=known).seq == 4
+
+
+def test_a_resume_that_did_not_come_to_its_end_leaves_the_session_broken(first: Publisher) -> None:
+    transport = first.transport
+    assert isinstance(transport, MemoryTransport)
+    session = begin(first)
+    first.flush(5)
+    transport.hold()
+    with pytest.raises(WaitTimeout):
+        session.resume(timeout=0.05)
+    with pytest.raises(SessionBroken, match="resume"):
+        session.append(note())
+    transport.release()
+    session.resume()
+    assert session.append(note()).result(5).seq == session.seq
+
+
 def test_a_session_that_the_log_does_not_know_is_not_made_by_resuming(log: MemoryLog, first: Publisher) -> None:
     begin(first)
     with pytest.raises(SessionMissing):
