@@ -36,8 +36,20 @@ from dalsegno.errors import (
 
 # librdkafka's own lines (lost connections and the like) go through logging, where they can be rendered or dropped.
 client_log = logging.getLogger("dalsegno.log.client")
-# We know that the guarantee is marked experimental; each producer would say so again.
-client_log.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for what is no news: that the guarantee is marked experimental, that a fresh broker's coordinator is still
+    loading, that a transaction met a rebalance (whoever runs it sends again, and logs it as what it is)."""
+    text = record.getMessage()
+    return not (
+        "enable.gapless.guarantee is experimental" in text
+        or ("Failed to acquire" in text and "oordinator" in text and text.endswith("retrying"))
+        or ("TXNERR" in text and "ILLEGAL_GENERATION" in text)
+    )
+
+
+client_log.addFilter(_is_news)
 
 # Below 2.14 `consume()` with `enable.partition.eof` loses a record after pause and resume without a word
 # (librdkafka issue 4844); 2.14.2 is the first release of the client that is whole in what we use.

@@ -124,3 +124,20 @@ def test_a_client_below_the_floor_is_refused(monkeypatch: pytest.MonkeyPatch, ve
                 KafkaConfig("b:1").client()
     finally:
         door.check_client.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("line", "logged"),
+    [
+        ("GETPID [x] Failed to acquire idempotence PID: Broker: Coordinator load in progress: retrying", False),
+        ("GETPID [x] Failed to acquire transactional PID: Broker: Not coordinator: retrying", False),
+        ("TXNERR [x] Current transaction failed in state InTransaction: (ILLEGAL_GENERATION)", False),
+        ("TXNERR [x] Current transaction failed in state InTransaction: (_TIMED_OUT)", True),
+        ("FAIL [x] Connect to ipv4#127.0.0.1:9092 failed: Connection refused", True),
+    ],
+)
+def test_lines_of_the_client_that_are_no_news_are_dropped(
+    line: str, logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    door.client_log.warning(line)
+    assert (line in caplog.text) == logged
