@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +41,8 @@ from dalsegno.snapshots.restore import check_state, fetch, read_manifest
 from dalsegno.state.generations import CurrentShard, PartitionFolder, current_shards
 from dalsegno.state.reads import ShardReads
 from dalsegno.state.rocks import open_secondary
-from dalsegno.storage.object_store import FolderStore, os_errors
+from dalsegno.storage.files import sync_tree
+from dalsegno.storage.object_store import TEMPORARY_MAX_AGE_SECONDS, FolderStore, os_errors
 
 log = logging.getLogger("dalsegno.readers")
 
@@ -48,6 +50,7 @@ CACHE = "snapshot-cache"
 SNAPSHOT = "snapshot"
 """What the ``source`` of a view begins with that is no worker's shard."""
 OPEN_ATTEMPTS = 3
+_PART = ".tmp"
 
 
 class View(NamedTuple):
@@ -245,30 +248,33 @@ class LocalReader:
                 return self._view(partition, folder, f"{SNAPSHOT} {newest.id[:12]}")
             except (SnapshotDamaged, SnapshotIncompatible, StoreDamaged) as error:
                 bad[newest.id] = error.found
+                # What a crash tore is fetched again the next time.
+                shutil.rmtree(self._cached(partition, newest.id), ignore_errors=True)
                 log.warning("snapshot_passed_over", extra={"snapshot_id": newest.id, "reason": error.found})
         return None
 
     def _restored(self, partition: int, snapshot_id: str) -> Path:
         """The snapshot's files in a folder of the data folder, fetched once and proved; one snapshot a partition."""
-        folder = self._data / self.prefix / CACHE / str(partition) / snapshot_id
+        folder = self._cached(partition, snapshot_id)
         if folder.is_dir():
             return folder
         with os_errors(f"fetch snapshot {snapshot_id}"):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            part = Path(tempfile.mkdtemp(prefix=f"{snapshot_id}.", suffix=".tmp", dir=folder.parent))
+            part = Path(tempfile.mkdtemp(prefix=f"{snapshot_id}.", suffix=_PART, dir=folder.parent))
             try:
                 store = FolderStore(self._store)
                 manifest = read_manifest(snapshot_id, store, self.prefix)
                 fetch(snapshot_id, manifest, store, self.prefix, part / "shard")
                 check_state(snapshot_id, manifest, part / "shard", RocksFolders())
+                sync_tree(part / "shard")
                 _settle(part / "shard", folder)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
-        for older in folder.parent.iterdir():
-            if older != folder and older.suffix != ".tmp":
-                # A reader that has it open keeps its files.
-                shutil.rmtree(older, ignore_errors=True)
+        _remove_others(folder)
         return folder
+
+    def _cached(self, partition: int, snapshot_id: str) -> Path:
+        return self._data / self.prefix / CACHE / str(partition) / snapshot_id
 
     def _view(self, partition: int, folder: Path, source: str) -> View:
         scratch = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="dalsegno-read-")))
@@ -276,6 +282,16 @@ class LocalReader:
         self._closing.callback(kv.close)
         reads = ShardReads(kv, self._schemas, self._projections, str(folder))
         return View(partition, reads, reads.position().cursor, source, folder)
+
+
+def _remove_others(folder: Path) -> None:
+    """Older snapshots of the partition, and what readers that were killed left half fetched."""
+    for other in folder.parent.iterdir():
+        with suppress(FileNotFoundError):  # another reader does the same
+            half = other.suffix == _PART and time.time() - other.stat().st_mtime < TEMPORARY_MAX_AGE_SECONDS
+            if other != folder and not half:
+                # A reader that has it open keeps its files.
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def _settle(part: Path, folder: Path) -> None:

@@ -17,7 +17,6 @@ it stops, and nothing is deleted, for a wrong mode must not cost a snapshot.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from dalsegno.model.choose import Action, Choice
 from dalsegno.snapshots.manifest import Manifest, check_marks, decode
 from dalsegno.snapshots.ports import Fault, StateFolders, file_key, manifest_key, no_fault, sha256_of
 from dalsegno.snapshots.take import remove_folder
+from dalsegno.storage.files import sync_folder, sync_tree
 from dalsegno.storage.object_store import Store, os_errors
 
 log = logging.getLogger("dalsegno.snapshots")
@@ -70,7 +70,7 @@ def restore(
             sync_tree(part)
             fault("restore.4")
             part.rename(folder)
-            _sync(folder.parent)
+            sync_folder(folder.parent)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -140,21 +140,6 @@ def restore_or_older(
         else:
             break
     return choice
-
-
-def sync_tree(folder: Path) -> None:
-    """Bring all files and names below a folder onto the disk."""
-    for path in folder.rglob("*"):
-        _sync(path)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _damaged(snapshot_id: str, what: str, **data: object) -> SnapshotDamaged:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
 from dalsegno.errors import DiskFull, NotPermitted, Usage
+from dalsegno.storage.files import sync_file, sync_folder
 
 TEMPORARY = ".tmp"
 TEMPORARY_MAX_AGE_SECONDS = 24 * 60 * 60.0
@@ -83,7 +84,7 @@ class FolderStore:
             with self._temporary(source) as temporary:
                 self._make_folder(target.parent)
                 written = _claim(temporary, target)
-                _sync_folder(target.parent)
+                sync_folder(target.parent)
             return written
 
     def put(self, key: str, source: Path | bytes) -> None:
@@ -91,7 +92,7 @@ class FolderStore:
         with os_errors(f"write {key}"), self._temporary(source) as temporary:
             self._make_folder(target.parent)
             os.replace(temporary, target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
 
     def read(self, key: str) -> bytes | None:
         path = self._path(key)
@@ -108,7 +109,7 @@ class FolderStore:
                 return False
             try:
                 shutil.copyfile(path, target)
-                _sync_file(target)
+                sync_file(target)
             except BaseException:
                 target.unlink(missing_ok=True)
                 raise
@@ -137,7 +138,7 @@ class FolderStore:
                 path.unlink()
             except (FileNotFoundError, NotADirectoryError):
                 return
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
     def _keys_below(self, folder: Path) -> Iterator[str]:
         # Without this a folder that may not be read would look empty, and what its objects name would look unneeded.
@@ -167,7 +168,7 @@ class FolderStore:
                 shutil.copyfile(source, path)
             else:
                 path.write_bytes(source)
-            _sync_file(path)
+            sync_file(path)
             yield path
         finally:
             path.unlink(missing_ok=True)
@@ -178,7 +179,7 @@ class FolderStore:
             return
         self._make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
 
     def _sweep(self, folder: Path) -> None:
         """Take away what crashed writers left, once per process."""
@@ -239,19 +240,3 @@ def _stored(key: str, path: Path) -> Stored | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return Stored(key, found.st_size, found.st_mtime) if path.is_file() else None
-
-
-def _sync_file(path: Path) -> None:
-    _sync(path, os.O_RDWR)
-
-
-def _sync_folder(path: Path) -> None:
-    _sync(path, os.O_RDONLY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

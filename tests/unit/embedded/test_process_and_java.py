@@ -12,7 +12,7 @@ import pytest
 
 from dalsegno.errors import JavaMissing, WaitTimeout
 from dalsegno.log.embedded import java, process
-from dalsegno.log.embedded.files import locked
+from dalsegno.log.embedded.locks import locked
 from dalsegno.log.embedded.process import Process
 
 LIMIT_SECONDS = 20

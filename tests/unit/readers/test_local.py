@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ def test_a_shard_that_another_process_holds_is_read(house: House) -> None:
 
 _HOLD = """
 import sys
+import time
 from pathlib import Path
 from dalsegno.state.rocks import RocksStore
 store = RocksStore.open(Path(sys.argv[1]), create=False)
@@ -191,6 +193,30 @@ def test_a_newer_snapshot_takes_the_place_of_the_cached_one(two: House) -> None:
     assert names(two.reader(kafka=broker)) == {"s-1", "s-2"}
     cache = two.data / PREFIX / local.CACHE / "1"
     assert [entry.name for entry in cache.iterdir()] == [taken.id]
+
+
+def test_a_cached_snapshot_that_a_crash_tore_is_fetched_again_the_next_time(two: House) -> None:
+    with House(two.data.parent / "elsewhere", partitions=2) as other:
+        taken = two.snapshot(other.shard(begun("s-1"), partition=1))
+    assert names(two.reader(kafka=broker)) == {"s-1"}
+    cached = two.data / PREFIX / local.CACHE / "1" / taken.id
+    (cached / "CURRENT").write_bytes(b"")
+    with pytest.raises(NotFound):
+        two.reader(kafka=broker).views()
+    assert not cached.exists()
+    assert names(two.reader(kafka=broker)) == {"s-1"}
+
+
+def test_what_a_killed_reader_left_half_fetched_goes_after_a_day(two: House) -> None:
+    cache = two.data / PREFIX / local.CACHE / "1"
+    for age_seconds in (60, 2 * 24 * 3600):
+        half = cache / f"{'0' * 64}.{age_seconds}.tmp"
+        (half / "shard").mkdir(parents=True)
+        os.utime(half, (time.time() - age_seconds,) * 2)
+    with House(two.data.parent / "elsewhere", partitions=2) as other:
+        taken = two.snapshot(other.shard(begun("s-1"), partition=1))
+    assert names(two.reader(kafka=broker)) == {"s-1"}
+    assert sorted(entry.name for entry in cache.iterdir()) == sorted([taken.id, f"{'0' * 64}.60.tmp"])
 
 
 def test_a_damaged_newest_snapshot_gives_way_to_an_older_one(two: House) -> None:

@@ -33,11 +33,12 @@ from dalsegno.errors import BrokerStartFailed, DiskFull, PortTaken, WaitTimeout
 from dalsegno.log.embedded import process
 from dalsegno.log.embedded.config import JVM_OPTIONS, LOOPBACK, free_ports, port_is_free, properties
 from dalsegno.log.embedded.failures import explain, last_lines
-from dalsegno.log.embedded.files import locked, to_hand_over, write_atomically
 from dalsegno.log.embedded.format import ensure_formatted
 from dalsegno.log.embedded.jars import KAFKA_VERSION, class_path, ensure_jars
 from dalsegno.log.embedded.java import find_java
+from dalsegno.log.embedded.locks import locked, to_hand_over
 from dalsegno.log.embedded.probe import answering_cluster
+from dalsegno.storage.files import write_atomically
 
 _log = logging.getLogger("dalsegno.log.embedded")
 
@@ -110,7 +111,7 @@ class _Folder:
             return None
 
     def remember(self, what: _Remembered) -> None:
-        write_atomically(self.memory, json.dumps({**what._asdict(), "kafka": KAFKA_VERSION}))
+        write_atomically(self.memory, json.dumps({**what._asdict(), "kafka": KAFKA_VERSION}).encode())
 
 
 def start(
@@ -232,7 +233,8 @@ def _choose_ports(folder: _Folder, port: int | None, announce: Callable[[str], N
 
 
 def _spawn(folder: _Folder, java: Path, memory: _Remembered, overrides: Mapping[str, str]) -> process.Process:
-    write_atomically(folder.path / "server.properties", properties(memory.port, memory.controller_port, overrides))
+    settings = properties(memory.port, memory.controller_port, overrides)
+    write_atomically(folder.path / "server.properties", settings.encode())
     command = [str(java), *JVM_OPTIONS, "-cp", class_path("jars"), "kafka.Kafka", "server.properties"]
     with folder.log_file.open("ab") as log, to_hand_over(folder.held_while_running, _REMAINS_LIMIT_SECONDS) as lock:
         if lock is None:

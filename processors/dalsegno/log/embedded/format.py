@@ -13,8 +13,8 @@ from pathlib import Path
 from dalsegno.errors import BrokerStartFailed, WaitTimeout
 from dalsegno.log.embedded.config import JVM_OPTIONS, LOG_FOLDER, properties
 from dalsegno.log.embedded.failures import explain
-from dalsegno.log.embedded.files import write_atomically
 from dalsegno.log.embedded.jars import class_path
+from dalsegno.storage.files import write_atomically
 
 _FORMAT_LIMIT_SECONDS = 60
 _METADATA_TOPIC = "__cluster_metadata-0"
@@ -46,7 +46,7 @@ def ensure_formatted(folder: Path, java: Path, known_cluster_id: str | None) -> 
 
 def _run_format(folder: Path, java: Path, cluster_id: str) -> None:
     # The ports in this file are written into the quorum's first state; the real start updates them.
-    write_atomically(folder / "format.properties", properties(1, 2, {}))
+    write_atomically(folder / "format.properties", properties(1, 2, {}).encode())
     log_file = folder / "broker.log"
     tool = ["kafka.tools.StorageTool", "format", "--standalone", "-t", cluster_id, "-c", "format.properties"]
     try:

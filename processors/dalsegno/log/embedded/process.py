@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from dalsegno.log.embedded.files import write_atomically
+from dalsegno.storage.files import write_atomically
 
 _PS_LIMIT_SECONDS = 10
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -41,7 +41,7 @@ def is_running(process: Process) -> bool:
 
 
 def write_pid_file(path: Path, process: Process) -> None:
-    write_atomically(path, json.dumps(process._asdict()))
+    write_atomically(path, json.dumps(process._asdict()).encode())
 
 
 def read_pid_file(path: Path) -> Process | None:

@@ -1,10 +1,9 @@
-"""Small files that are there whole or not at all, and locks that the system drops with their holder."""
+"""Locks that the system drops with their holder."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +12,6 @@ from typing import IO
 from dalsegno.errors import WaitTimeout
 
 _LOOK_AGAIN_SECONDS = 0.05
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file durably: after a crash there is the old one or the new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 @contextlib.contextmanager
