@@ -77,9 +77,7 @@ def place(schemas: SchemaSet, key: bytes | None, value: bytes | None, partition:
     return _place_step_by_step(schemas, key, value, partition, partitions)
 
 
-def _event_of_its_key(
-    writer: WriterSchema, key: bytes, body: bytes, partition: int, partitions: int
-) -> Event | None:
+def _event_of_its_key(writer: WriterSchema, key: bytes, body: bytes, partition: int, partitions: int) -> Event | None:
     """The common case, where the key need not be taken apart: what the body says gives it. None: look in detail."""
     try:
         digest = sha256(writer.schema_hash + body)
@@ -97,7 +95,16 @@ def _event_of_its_key(
         ):
             return None
         return Event(
-            session_id, seq, digest.digest(), prev_hash, meta["epoch"], writer.type, True, meta["ignorable"], meta, record
+            session_id,
+            seq,
+            digest.digest(),
+            prev_hash,
+            meta["epoch"],
+            writer.type,
+            True,
+            meta["ignorable"],
+            meta,
+            record,
         )
     except Exception:
         return None

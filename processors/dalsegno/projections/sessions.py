@@ -39,12 +39,9 @@ class Sessions(Projection[SessionRow]):
         if at is not None:
             row.last_event_at = at
         _, findings, opened, closed = verdict
-        if findings:
+        if findings or opened or closed:
             row.findings += len(findings)
-        for kind, _ in opened:
-            row.approvals_open += kind == APPROVAL
-        for kind, _ in closed:
-            row.approvals_open -= kind == APPROVAL
+            row.approvals_open += _count(opened, APPROVAL) - _count(closed, APPROVAL)
         change = _CHANGES.get(event.type)
         if change is not None:
             change(row, event.body, verdict)
@@ -72,7 +69,10 @@ class Sessions(Projection[SessionRow]):
 
 
 def _count(operations: tuple[tuple[str, str], ...], kind: str) -> int:
-    return sum(1 for each, _ in operations if each == kind)
+    found = 0
+    for each, _ in operations:
+        found += each == kind
+    return found
 
 
 # --- what single types change -----------------------------------------------------------------------------------------

@@ -47,8 +47,7 @@ class Folder:
 
     def fold(self, session: Session, event: Event) -> None:
         """Take the next event of the path into the session's rows."""
-        verdict = judge(session.state, session.ops, event)
-        session.state_changed = True
+        verdict = judge(session.state or session.lifecycle(), session.ops, event)
         rows = session.rows
         if verdict.violations:
             for fold, place in self._on_violation:

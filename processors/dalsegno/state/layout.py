@@ -7,7 +7,7 @@ offsets or follow from what is digested, and stay outside.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,7 @@ from dalsegno.errors import StoreDamaged
 from dalsegno.model.cursor import Cursor
 from dalsegno.model.records import UNDECODABLE, UNKNOWN_SCHEMA, UNKNOWN_SYMBOL
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the rows here and of the keys. A shard of another format is built again."""
 
 # --- index: what is known of one record ------------------------------------------------------------------------------
@@ -73,6 +73,9 @@ class SessionHead(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     parent: str | None = None
     inherited: bytes = b""
     """Names what a fork took over from its parent."""
+    state: Any = None
+    """The ``SessionState`` there, in the same row because both change with every event. Read as a plain list, so that
+    a head can be read whatever shape the lifecycle had then; ``session.state_of`` gives it its type."""
 
 
 class ForkLink(msgspec.Struct, array_like=True, frozen=True):

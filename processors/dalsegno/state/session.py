@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
+from dalsegno.errors import StoreDamaged
 from dalsegno.model.lifecycle.state import LIFECYCLE_VERSION, OpState, SessionState
 from dalsegno.projections.base import HeadFacts
-from dalsegno.state.keys import FORK, HEAD, INDEX, PRIVATE, ROW, take_text, text_part
+from dalsegno.state.keys import FORK, HEAD, INDEX, PRIVATE, take_text, text_part
 from dalsegno.state.kv import STATE, KeyReader, scan_prefix
 from dalsegno.state.layout import ForkLink, IndexEntry, SessionHead, decode_fork
 from dalsegno.state.tables import LIFECYCLE, CellTable, ProjectionTables, RollupRows, SessionRows, TableSpec
 
 HEAD_SPEC: Final = TableSpec(HEAD, LIFECYCLE, LIFECYCLE_VERSION, SessionHead)
-STATE_SPEC: Final = TableSpec(ROW, LIFECYCLE, LIFECYCLE_VERSION, SessionState)
 OPS_SPEC: Final = TableSpec(PRIVATE, LIFECYCLE, LIFECYCLE_VERSION, OpState)
-LIFECYCLE_SPECS: Final = (HEAD_SPEC, STATE_SPEC, OPS_SPEC)
+LIFECYCLE_SPECS: Final = (HEAD_SPEC, OPS_SPEC)
 
 KEPT_ROWS_PER_TABLE: Final = 256
 """A session with more decoded rows in one table lets go of them after the batch."""
@@ -23,17 +25,17 @@ KEPT_ROWS_PER_TABLE: Final = 256
 class SessionOps:
     """The lifecycle's view of the operation rows."""
 
-    __slots__ = ("_get", "_put")
+    __slots__ = ("_table",)
 
     def __init__(self, table: CellTable) -> None:
-        self._get = table.get
-        self._put = table.put
+        self._table = table
 
     def get(self, kind: str, id: str, /) -> OpState | None:
-        return self._get((kind, id))  # type: ignore[no-any-return]
+        row_id = (kind, id)
+        return (self._table.cells.get(row_id) or self._table.load(row_id)).row  # type: ignore[no-any-return]
 
     def put(self, kind: str, id: str, op: OpState, /) -> None:
-        self._put((kind, id), op)
+        self._table.put((kind, id), op)
 
 
 class Session:
@@ -51,7 +53,6 @@ class Session:
         "index_changes",
         "index_prefix",
         "known",
-        "lifecycle",
         "lowest",
         "ops",
         "ops_table",
@@ -59,9 +60,9 @@ class Session:
         "rows",
         "settle",
         "state",
-        "state_changed",
         "stored_held",
         "stub_hashes",
+        "tables",
         "touched",
     )
 
@@ -86,16 +87,19 @@ class Session:
         self.facts = facts_of(self.head) if stored is not None else None
         """As the projections were last told."""
         complete = not self.known
-        self.lifecycle = CellTable(STATE_SPEC, reader, STATE_SPEC.prefix + part, complete=complete)
         self.ops_table = CellTable(OPS_SPEC, reader, OPS_SPEC.prefix + part, complete=complete)
         self.ops = SessionOps(self.ops_table)
-        self.state: SessionState = self.lifecycle.get() or SessionState()
+        self.state: SessionState | None = None
+        """Of the lifecycle; None until ``lifecycle`` was asked for it."""
         self.rows: list[SessionRows] = [
             RollupRows(tables, reader, part, complete=complete, totals=totals[tables.name], partition=partition)
             if tables.rollup
             else SessionRows(tables, reader, part, complete=complete)
             for tables in projections
         ]
+        self.tables: list[CellTable] = [self.heads, self.ops_table]
+        for rows in self.rows:
+            self.tables.extend(rows.parts())
         self.children: dict[str, ForkLink] = _children(reader, part) if with_forks else {}
         """Forks that begin in this session."""
         self.index_changes: dict[tuple[int, bytes], bytes | None] = {}
@@ -116,7 +120,12 @@ class Session:
         """All rows must be folded again, whether or not the path changed."""
         self.lowest: int | None = None
         """The lowest seq at which the batch changed something that a fork may read."""
-        self.state_changed = False
+
+    def lifecycle(self) -> SessionState:
+        """The state that the next event is judged by. Raises StoreDamaged if it has another shape than this build's."""
+        if self.state is None:
+            self.state = state_of(self.id, self.head)
+        return self.state
 
     def find(self, reader: KeyReader, seq: int, hash_: bytes) -> IndexEntry | None:
         """What is known of one record."""
@@ -134,17 +143,10 @@ class Session:
         if self.lowest is None or seq < self.lowest:
             self.lowest = seq
 
-    def tables(self) -> list[CellTable]:
-        found: list[CellTable] = [self.heads, self.lifecycle, self.ops_table]
-        for rows in self.rows:
-            found.extend(rows.parts())
-        return found
-
     def drop_rows(self) -> None:
         """Back to the state before the first event. Sums lose what this session added to them."""
         self.ops_table.drop_all()
         self.state = SessionState()
-        self.state_changed = True
         for rows in self.rows:
             rows.drop_all()
         self.facts = None
@@ -157,7 +159,7 @@ class Session:
         self.known = self.heads.get() is not None
         self.stored_held = self.head.held_reason is not None
         kept = 0
-        for table in self.tables():
+        for table in self.tables:
             if len(table.cells) > KEPT_ROWS_PER_TABLE:
                 table.forget_clean()
             kept += len(table.cells)
@@ -166,11 +168,27 @@ class Session:
     def shed(self) -> int:
         """Let go of all rows but those that every event needs; returns how many stay."""
         kept = 0
-        for table in self.tables():
+        for table in self.tables:
             if len(table.cells) > 1:
                 table.forget_clean()
             kept += len(table.cells)
         return kept
+
+
+def state_of(session_id: str, head: SessionHead) -> SessionState:
+    """The lifecycle's state in a head, a new one where there is none. Raises StoreDamaged."""
+    if head.state is None:
+        return SessionState()
+    try:
+        return msgspec.convert(head.state, SessionState)
+    except msgspec.ValidationError as error:
+        raise StoreDamaged(
+            f"the head of session {session_id} holds a lifecycle of another shape: {error}",
+            wanted=f"rows of {LIFECYCLE} version {LIFECYCLE_VERSION}",
+            todo=f"fold the projection {LIFECYCLE} again from the journal",
+            projection=LIFECYCLE,
+            session=session_id,
+        ) from error
 
 
 def facts_of(head: SessionHead) -> HeadFacts:

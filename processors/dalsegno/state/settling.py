@@ -60,10 +60,11 @@ def _settle(work: ShardWork, session: Session) -> None:
         session.drop_rows()
         done = 0
     session.forced = False
+    session.lifecycle()  # before the head that holds it gives way to another
     session.head = _head_of(path, records, parent if link is not None else None, name)
     for event in events_of(work.journal, session.id, records, path.hashes[done:], first_seq=done + 1):
         if above is not None and event.seq == FORK_SEQ and event.type == FORK_TYPE:
-            inherit(above.state, session.state)
+            inherit(above.state, session.lifecycle())
         work.folder.fold(session, event)
 
 

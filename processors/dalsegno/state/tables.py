@@ -132,13 +132,13 @@ class CellTable:
     def get(self, row_id: RowId = ()) -> Any:
         cell = self.cells.get(row_id)
         if cell is None:
-            cell = self._load(row_id)
+            cell = self.load(row_id)
         return cell.row
 
     def put(self, row_id: RowId, row: Any) -> None:
         cell = self.cells.get(row_id)
         if cell is None:
-            cell = self._load(row_id)
+            cell = self.load(row_id)
         cell.row = row
         if not cell.changed:
             cell.changed = True
@@ -199,7 +199,8 @@ class CellTable:
         if delta:
             flush.delta[spec.projection] = flush.delta.get(spec.projection, 0) + delta
 
-    def _load(self, row_id: RowId) -> Cell:
+    def load(self, row_id: RowId) -> Cell:
+        """Bring one row, or that there is none, into ``cells``."""
         cell = Cell(None, None)
         if not self.complete:
             key = self.prefix + id_part(row_id)

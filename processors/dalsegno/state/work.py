@@ -187,10 +187,10 @@ class ShardWork:
         there = not session.gone
         if there:
             self.folder.finish(session)
-        if session.state_changed:
-            session.lifecycle.put((), session.state if there and head.seq else None)
+        if session.state is not None:
+            head.state = session.state if head.seq else None
         session.heads.put((), head if there else None)
-        for table in session.tables():
+        for table in session.tables:
             if table.changed:
                 table.flush(flush)
         prefix = session.index_prefix
@@ -249,7 +249,7 @@ class ShardWork:
             return
         for session_id, session in self.sessions.items():
             if session_id not in self._rows_of:
-                self._rows_of[session_id] = kept = sum(len(table.cells) for table in session.tables())
+                self._rows_of[session_id] = kept = sum(len(table.cells) for table in session.tables)
                 self._rows += kept
 
 

@@ -44,14 +44,14 @@ def test_the_last_thousand_events_cost_what_the_first_did(events: int, monkeypat
     shard = Lab().open(built_in(), cached_rows=1_000)
     apply(shard, records[:6_002])
     loads = 0
-    load = CellTable._load
+    load = CellTable.load
 
     def counted(table: CellTable, row_id: tuple[str | int, ...]) -> object:
         nonlocal loads
         loads += 1
         return load(table, row_id)
 
-    monkeypatch.setattr(CellTable, "_load", counted)
+    monkeypatch.setattr(CellTable, "load", counted)
     first = cost(shard, records[6_002:7_202])
     first_loads, loads = loads, 0
     apply(shard, records[7_202 : events - 1_200])
@@ -61,7 +61,7 @@ def test_the_last_thousand_events_cost_what_the_first_did(events: int, monkeypat
     assert last[0] == first[0]
     assert last[1] == pytest.approx(first[1], rel=0.01)  # numbers in rows get longer by a byte or two
     assert loads <= first_loads + 6
-    kept = sum(len(table.cells) for session in shard._work.sessions.values() for table in session.tables())
+    kept = sum(len(table.cells) for session in shard._work.sessions.values() for table in session.tables)
     assert kept < 2_000
 
 
@@ -69,7 +69,7 @@ def test_memory_does_not_grow_with_sessions() -> None:
     shard = Lab().open(cached_rows=500)
     for number in range(300):
         apply(shard, SessionBuilder(f"s-{number}").begin().records)
-    kept = sum(len(table.cells) for session in shard._work.sessions.values() for table in session.tables())
+    kept = sum(len(table.cells) for session in shard._work.sessions.values() for table in session.tables)
     assert kept <= 500
     assert shard.counts.sessions == 300
     assert shard.recompute_digests() == shard.digests()

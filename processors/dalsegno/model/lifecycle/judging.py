@@ -42,6 +42,8 @@ class Plan(NamedTuple):
     status_before: tuple[frozenset[str], str] | None = None
     status_after: str | None = None
     required: tuple[str, ...] = ()
+    free: bool = False
+    """Nothing but its operation and its content says when it may stand in a session that goes on."""
 
 
 PLANS: dict[str, Plan] = {
@@ -53,12 +55,14 @@ PLANS: dict[str, Plan] = {
         STATUS_BEFORE.get(type_),
         STATUS_AFTER.get(type_),
         REQUIRED_IN_STRICT.get(type_, ()),
+        type_ not in STATUS_BEFORE and type_ != AMENDMENT_TYPE,
     )
     for type_ in CATALOGUE
 }
 
 PASSED = Verdict()
 _NO_PLAN = Plan()
+_GOES_ON = frozenset({s.RUNNING, s.PAUSED})
 
 
 def judge(session: SessionState, ops: Ops, event: Event) -> Verdict:
@@ -80,7 +84,10 @@ def judge(session: SessionState, ops: Ops, event: Event) -> Verdict:
             id = _call_of_child(ops, event)
         op = ops.get(step.kind, id)
     phase = s.ABSENT if op is None else op.phase
-    broken = _broken(session, ops, event, plan, op, phase)
+    broken: list[str] | tuple[()] = ()
+    if not (plan.free and event.known and session.status in _GOES_ON):
+        broken = _broken_frame(session, event, plan, op)
+    broken = _broken(session, ops, event, plan, op, phase, broken)
     if not broken:
         return _fold(session, ops, event, plan, id, op, phase, ())
     rules = tuple(sorted(set(broken)))
@@ -97,9 +104,15 @@ def judge(session: SessionState, ops: Ops, event: Event) -> Verdict:
 
 
 def _broken(
-    session: SessionState, ops: Ops, event: Event, plan: Plan, op: OpState | None, phase: str
+    session: SessionState,
+    ops: Ops,
+    event: Event,
+    plan: Plan,
+    op: OpState | None,
+    phase: str,
+    broken: list[str] | tuple[()],
 ) -> list[str] | tuple[()]:
-    broken: list[str] | tuple[()] = _broken_frame(session, event, plan, op)
+    """Rules about the event's operation and content, behind those that are broken already."""
     step = plan.step
     if step is not None and phase not in step.before and not _excused(session, event.type, step, phase):
         broken = [*broken, step.rule]
@@ -125,7 +138,7 @@ def _broken_frame(session: SessionState, event: Event, plan: Plan, op: OpState |
         broken.append("E1")
     if plan.status_before is not None and status not in plan.status_before[0]:
         broken.append(plan.status_before[1])
-    if status in (s.RUNNING, s.PAUSED):
+    if status in _GOES_ON:
         return broken
     if status == s.NEW:
         if type_ != "SessionCreated":
