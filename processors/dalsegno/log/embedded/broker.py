@@ -39,6 +39,7 @@ from dalsegno.log.embedded.java import find_java
 from dalsegno.log.embedded.locks import locked, to_hand_over
 from dalsegno.log.embedded.probe import answering_cluster
 from dalsegno.storage.files import write_atomically
+from dalsegno.storage.object_store import os_errors
 
 _log = logging.getLogger("dalsegno.log.embedded")
 
@@ -128,11 +129,14 @@ def start(
     ``port``: this one or an error; else the one of the last start, else any free one. ``java``: the setting
     DALSEGNO_JAVA. ``overrides``: broker settings (names of ``server.properties``) for this start; a broker that runs
     already keeps its own. ``announce`` is told what takes long, once.
-    Raises JarsUnavailable, JarDamaged, JavaMissing, DiskFull, PortTaken, BrokerStartFailed, WaitTimeout.
+    Raises JarsUnavailable, JarDamaged, JavaMissing, DiskFull, NotPermitted, PortTaken, BrokerStartFailed, WaitTimeout.
     """
     folder = _Folder(data.absolute() / "broker")
     _check_space(folder.path)
-    with locked(folder.lock, ready_limit_seconds + _FETCH_LIMIT_SECONDS):
+    with (
+        os_errors(f"start the broker of {folder.path}"),
+        locked(folder.lock, ready_limit_seconds + _FETCH_LIMIT_SECONDS),
+    ):
         running = _running(folder)
         if running is not None:
             return _wait_ready(folder, running, ready_limit_seconds, port)
@@ -157,12 +161,12 @@ def stop(data: Path, *, limit_seconds: float = STOP_LIMIT_SECONDS) -> bool:
     """Stop the broker of this data folder; False if none was running. Data stay.
 
     A broker that has not ended within the limit is killed: its log recovers at the next start.
-    Raises WaitTimeout, and BrokerStartFailed for a broker that runs and that no pid file names.
+    Raises WaitTimeout, NotPermitted, and BrokerStartFailed for a broker that runs and that no pid file names.
     """
     folder = _Folder(data.absolute() / "broker")
     if not folder.path.is_dir():
         return False
-    with locked(folder.lock, READY_LIMIT_SECONDS):
+    with os_errors(f"stop the broker of {folder.path}"), locked(folder.lock, READY_LIMIT_SECONDS):
         running = _running(folder)
         if running is not None:
             _end(running, limit_seconds)
@@ -175,7 +179,8 @@ def stop(data: Path, *, limit_seconds: float = STOP_LIMIT_SECONDS) -> bool:
 def status(data: Path) -> BrokerStatus:
     """What is known about the broker of this data folder. Starts nothing and changes nothing."""
     folder = _Folder(data.absolute() / "broker")
-    memory, running = folder.remembered(), _running(folder)
+    with os_errors(f"look at the broker of {folder.path}"):
+        memory, running = folder.remembered(), _running(folder)
     bootstrap = f"{LOOPBACK}:{memory.port}" if memory else None
     state: Literal["running", "not answering", "stopped", "never started"]
     if running is None:
