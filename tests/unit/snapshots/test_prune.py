@@ -199,6 +199,19 @@ def test_a_snapshot_taken_between_plan_and_run_keeps_the_files_it_reuses(lab: La
     assert lab.restores(again, "r")
 
 
+def test_an_upload_of_more_than_a_day_that_ends_between_plan_and_run_keeps_its_files(lab: Lab) -> None:
+    """Its files were young when it looked at them, so it did not put them again; now they are old, and named."""
+    lab.take(FakeShard(100))
+    lab.take(FakeShard(200, partition=1))
+    lab.take(FakeShard(300))
+    lab.store.clock += 2 * DAY
+    planned, modified = lab.plan(1), dict(lab.store.modified)
+    again = lab.take(FakeShard(100))
+    lab.store.modified.update({key: modified[key] for key in lab.file_keys(again) if key in modified})
+    lab.carry_out(planned)
+    assert lab.restores(again, "r")
+
+
 def test_an_upload_that_goes_on_during_a_pruning_loses_nothing(lab: Lab) -> None:
     """Between its files and its manifest nobody names what an upload wrote or reuses."""
     lab.take(FakeShard(100))
@@ -237,6 +250,7 @@ def test_a_manifest_that_cannot_be_read_keeps_every_file(lab: Lab, how: str) -> 
     else:
         lab.store.objects[key] = b"torn" if how == "damaged" else b'{"format":2}'
     files = {key for key in lab.store.objects if "/files/" in key}
+    assert lab.plan(1).files == ()
     done = lab.prune(1)
     assert list(done.unreadable) == [new.id]
     assert done.files == ()
