@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dalsegno import errors, events
-    from dalsegno.log.drafting import Actor
     from dalsegno.log.kafka import KafkaConfig
     from dalsegno.log.publisher import Publisher
     from dalsegno.log.receipts import Pending, Receipt
     from dalsegno.log.rows import RowDecoder
     from dalsegno.log.session import Session
     from dalsegno.model.lifecycle import Verdict
-    from dalsegno.model.records import Event
+    from dalsegno.model.records import Actor, Event
     from dalsegno.projections.base import Projection, Rollup, Rows
     from dalsegno.readers.source import ShardSource
     from dalsegno.storage.blobs import Blobs, inline_blob
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _PUBLIC = {
-    "Actor": "dalsegno.log.drafting",
+    "Actor": "dalsegno.model.records",
     "Blobs": "dalsegno.storage.blobs",
     "Event": "dalsegno.model.records",
     "FolderStore": "dalsegno.storage.object_store",

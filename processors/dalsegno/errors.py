@@ -1,7 +1,7 @@
 """The tree of errors. Every error says what was found, what was wanted and what to do, and carries data.
 
-Exit codes are those of the command line: 1 failed, 2 usage, 3 negative verdict, 4 not found, 5 conflict, 6 unavailable or
-time-out, 7 forbidden, 70 a bug. ``slug`` names the error in logs, in documents (``docs/errors.md``) and over HTTP.
+Exit codes are those of the command line: 1 failed, 2 usage, 3 negative verdict, 4 not found, 5 conflict, 6 unavailable
+or time-out, 7 forbidden, 70 a bug. ``slug`` names the error in logs, in documents (``docs/errors.md``) and over HTTP.
 Foreign errors (librdkafka, RocksDB, the file system) are translated where they enter, never further in.
 """
 

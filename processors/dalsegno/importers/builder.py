@@ -10,17 +10,13 @@ from dalsegno.importers.base import ImportedEvent, ImportedSession
 from dalsegno.importers.payload import BlobMaker
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent, Ref
+from dalsegno.model.records import Actor
 
 NAMESPACE = UUID("6ba0e6a5-52c5-5b4e-9d21-5d6a3f5f2f0e")
 """Name space of the ids of imported events."""
 
 FIRST_EPOCH = 0
 """An importer is a session's first and only writer."""
-
-
-class Actor(NamedTuple):
-    kind: str
-    id: str
 
 
 class Added(NamedTuple):

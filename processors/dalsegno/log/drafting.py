@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import uuid_utils
@@ -19,23 +19,17 @@ from dalsegno.log.publisher import VALUE_MAX_BYTES, Publisher, too_large
 from dalsegno.log.receipts import Pending
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent, Origin, Redaction, to_record
+from dalsegno.model.history import is_fork
 from dalsegno.model.ids import EventKey, Seq
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.lifecycle.tables import REQUIRED_IN_STRICT, STEPS
-from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ, Event
+from dalsegno.model.records import CONTROL_SEQ, Actor, Event
 
 log = logging.getLogger("dalsegno.log")
 
 # Name space of the ids of decisions: equal decisions after equal histories get equal ids.
 _NAMESPACE = uuid5(NAMESPACE_URL, "dalsegno:decision")
 _OF_ENVELOPE = frozenset({"occurred_at", "causation_id", "turn_id", "stage_id"})
-
-
-class Actor(NamedTuple):
-    """Who did it: USER, AGENT, MODEL, TOOL, POLICY, VALIDATOR, HARNESS, SCHEDULER, OPERATOR, IMPORTER, and a name."""
-
-    kind: str
-    id: str
 
 
 @dataclass(frozen=True)
@@ -135,7 +129,7 @@ class Drafter:
         others what happened is recorded all the same, and readers list it."""
         event = place(self.publisher.schemas, key.encode(), value, 0, 1)
         assert isinstance(event, Event), "what was just encoded can be read"
-        if event.type == "SessionForked" and event.seq == FIRST_SEQ + 1:
+        if is_fork(event):
             self.inherit(event, state)
         broken = judge(state, ops, event).violations
         if not broken:

@@ -17,12 +17,10 @@ from dalsegno.errors import InvalidEvent, InvalidSessionId
 from dalsegno.log.schema_set import WriterSchema
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.ids import FORK_MARK, check_session_id
+from dalsegno.storage.blobs import INLINE_MAX_BYTES
 
 Checker: TypeAlias = Callable[[Any, str], Any]
 """(value, path) -> the value as it is written; raises InvalidEvent."""
-
-INLINE_MAX_BYTES = 65_536
-"""Content above this goes to the blob store and is named by its digest."""
 
 _INT = (-(2**31), 2**31 - 1)
 _LONG = (-(2**63), 2**63 - 1)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from dalsegno.errors import (
     DalsegnoError,
+    EventTooLarge,
     InvalidEvent,
     KafkaForbidden,
     TopicDrift,
@@ -271,9 +272,7 @@ def _some(keys: list[EventKey], limit: int = 3) -> str:
     return shown + (f" and {len(keys) - limit} more" if len(keys) > limit else "")
 
 
-def too_large(field: str, size: int) -> InvalidEvent:
-    from dalsegno.errors import EventTooLarge
-
+def too_large(field: str, size: int) -> EventTooLarge:
     return EventTooLarge(
         f"the event has {size} bytes, most of them in {field}",
         wanted=f"at most {VALUE_MAX_BYTES} bytes",

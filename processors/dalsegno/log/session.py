@@ -25,7 +25,7 @@ from dalsegno.errors import (
     Usage,
     WaitTimeout,
 )
-from dalsegno.log.drafting import Actor, Chain, Draft, Drafter
+from dalsegno.log.drafting import Chain, Draft, Drafter
 from dalsegno.log.history import (
     History,
     PartitionSource,
@@ -41,7 +41,7 @@ from dalsegno.log.takeover import Claim, check_log_has, check_no_rival
 from dalsegno.model.events import NewEvent, Origin, Redaction, Ref, SessionRecovered
 from dalsegno.model.ids import FORK_MARK, Offset, check_session_id
 from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState
-from dalsegno.model.records import Event
+from dalsegno.model.records import Actor, Event
 
 log = logging.getLogger("dalsegno.log")
 

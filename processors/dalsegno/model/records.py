@@ -27,9 +27,15 @@ UNREADABLE_REASONS = frozenset({UNKNOWN_SCHEMA, UNDECODABLE, UNKNOWN_SYMBOL})
 ERASED = "ERASED"
 SKIPPED = "SKIPPED"
 LOST = "LOST"
-AMENDMENT_ACTIONS = frozenset({ERASED, SKIPPED, LOST})
 
 AMENDMENT_TYPE = "HistoryAmended"
+
+
+class Actor(NamedTuple):
+    """Who did it: USER, AGENT, MODEL, TOOL, POLICY, VALIDATOR, HARNESS, SCHEDULER, OPERATOR, IMPORTER, and a name."""
+
+    kind: str
+    id: str
 
 
 class Link(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dalsegno.importers.builder import Actor, Source
+from dalsegno.importers.builder import Source
 from dalsegno.importers.inspect_ai.calls import Call, Calls
 from dalsegno.importers.inspect_ai.record import Native
 from dalsegno.importers.inspect_ai.stages import HARNESS
 from dalsegno.importers.payload import clean_text, json_bytes
 from dalsegno.model.events import ApprovalDenied, ApprovalGranted, ApprovalRequested, Blob, PolicyEvaluated
+from dalsegno.model.records import Actor
 
 _HUMAN = "human"
 _POLICY = {

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dalsegno.importers.builder import Actor, Added, SessionBuilder, Source
+from dalsegno.importers.builder import Added, SessionBuilder, Source
 from dalsegno.importers.inspect_ai.messages import Conversation
 from dalsegno.importers.inspect_ai.order import BEGIN, END, Moment
 from dalsegno.importers.inspect_ai.record import Native, Resolver
@@ -28,6 +28,7 @@ from dalsegno.model.events import (
     ToolReceiptRecorded,
     Truncation,
 )
+from dalsegno.model.records import Actor
 
 _NOT_RUN = {"approval": "APPROVAL_DENIED", "parsing": "INVALID_ARGUMENTS"}
 _HARD_FAILURES = {"timeout": "TIMEOUT", "cancelled": "CANCELLED"}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dalsegno.importers.base import ImportReport
-from dalsegno.importers.builder import Actor, Added, SessionBuilder, Source
+from dalsegno.importers.builder import Added, SessionBuilder, Source
 from dalsegno.importers.inspect_ai.approvals import Approvals
 from dalsegno.importers.inspect_ai.calls import Calls
 from dalsegno.importers.inspect_ai.inferences import Inferences
@@ -24,6 +24,7 @@ from dalsegno.model.events import (
     NoteRecorded,
     TimerFired,
 )
+from dalsegno.model.records import Actor
 
 LIMITS = {
     "token": "TOKENS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from dalsegno.importers.builder import Actor, Source
+from dalsegno.importers.builder import Source
 from dalsegno.importers.inspect_ai.calls import error_info
 from dalsegno.importers.inspect_ai.context import LIMITS, SampleContext
 from dalsegno.importers.inspect_ai.inferences import count
@@ -20,6 +20,7 @@ from dalsegno.model.events import (
     InputRequested,
     StatePatched,
 )
+from dalsegno.model.records import Actor
 
 Handler: TypeAlias = Callable[[SampleContext, Native, Source, "Span | None", "str | None"], bool]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dalsegno.importers.builder import Actor, Added, SessionBuilder, Source
+from dalsegno.importers.builder import Added, SessionBuilder, Source
 from dalsegno.importers.inspect_ai.calls import Calls, Offer
 from dalsegno.importers.inspect_ai.messages import Conversation, PartMaker
 from dalsegno.importers.inspect_ai.order import calls_of, output_messages
@@ -24,6 +24,7 @@ from dalsegno.model.events import (
     RequestedCall,
     Usage,
 )
+from dalsegno.model.records import Actor
 
 _CACHE = {"read": "READ", "write": "WRITE"}
 

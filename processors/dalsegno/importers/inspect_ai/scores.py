@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from dalsegno.importers.builder import Actor, Added, SessionBuilder, Source
+from dalsegno.importers.builder import Added, SessionBuilder, Source
 from dalsegno.importers.inspect_ai.record import Native, Resolver
 from dalsegno.importers.inspect_ai.stages import Span
 from dalsegno.importers.payload import clean_text, decimal_text
 from dalsegno.model.events import Blob, ValidationAmended, ValidationDecided, ValidationRequested, VerdictReported
+from dalsegno.model.records import Actor
 
 _UNCHANGED = "UNCHANGED"
 _LABELS = {"C": "PASS", "I": "REJECT", "P": "INCONCLUSIVE", "N": "INCONCLUSIVE"}

@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from dalsegno.importers.builder import Actor, SessionBuilder, Source
+from dalsegno.importers.builder import SessionBuilder, Source
 from dalsegno.importers.payload import clean_text
 from dalsegno.model.events import ErrorInfo, StageCompleted, StageFailed, StageScheduled, StageStarted
+from dalsegno.model.records import Actor
 
 STAGE_TYPES = frozenset({"solver", "agent"})
 SCORER_TYPE = "scorer"
