@@ -42,8 +42,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "mutation")]
 from mutants import Mutant, mutants_of  # noqa: E402
 
 MODULES = (
-    "model/amendments.py", "model/choose.py", "model/cursor.py", "model/hashing.py", "model/ids.py", "model/path.py",
-    "model/records.py", "model/lifecycle/checks.py", "model/lifecycle/effects.py", "model/lifecycle/judging.py",
+    "model/amendments.py", "model/choose.py", "model/cursor.py", "model/hashing.py", "model/history.py", "model/ids.py",
+    "model/path.py", "model/records.py", "model/lifecycle/checks.py", "model/lifecycle/effects.py",
+    "model/lifecycle/judging.py",
     "model/lifecycle/state.py", "model/lifecycle/tables.py", "replay/plan.py", "replay/stale.py", "replay/target.py",
 )  # fmt: skip
 TESTS = (
