@@ -32,6 +32,7 @@ import faust
 from faust.app.base import BootStrategy
 from faust.contrib.asgi import faust_app_running
 
+from dalsegno.state.collector import collect_rarely
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.worker import Worker
 
@@ -54,6 +55,7 @@ def run_worker(config: WorkerConfig, until: Mapping[int, int] | None = None) -> 
     Raises what ends the worker: StoreLocked, NotPermitted, TopicMissing, TopicDrift, BrokerUnavailable, Conflict
     (another process has taken over this slot's names); with ``until`` also what stops a partition for good.
     """
+    collect_rarely()
     worker = Worker(config, until)
     try:
         asyncio.run(_run(worker))

@@ -7,29 +7,9 @@ import pytest
 from dalsegno.projections.registry import built_in
 from dalsegno.state.shard import Shard
 from dalsegno.state.tables import CellTable
+from dalsegno.testing.bench_flat import long_session
 from dalsegno.testing.builder import SessionBuilder, Written
 from shard_lab import Lab, apply
-
-
-def long_session(events: int) -> list[Written]:
-    """An observed session that repeats one small round, with ids of one length."""
-    builder = SessionBuilder("long", profile="OBSERVED")
-    builder.append("SessionCreated", profile="OBSERVED", relation="NONE", workflow_name="long")
-    builder.append("SessionStarted")
-    number = 100_000
-    while len(builder.records) < events:
-        number += 1
-        inference, call = f"i{number}", f"i{number}/c0"
-        builder.append(
-            "InferenceRequested", inference_id=inference, attempt=1, purpose="OTHER", model="m", provider="p"
-        )
-        calls = [{"tool_call_id": call, "name": "t", "arguments_digest": None}]
-        builder.append("InferenceCompleted", inference_id=inference, attempt=1, tool_calls=calls, complete=True)
-        builder.append("ToolCallRequested", tool_call_id=call, inference_id=inference, name="t")
-        builder.append("ToolCallAuthorized", tool_call_id=call, basis="POLICY_ALLOW")
-        builder.append("ToolCallStarted", tool_call_id=call, attempt=1)
-        builder.append("ToolReceiptRecorded", tool_call_id=call, attempt=1, status="OK")
-    return builder.records
 
 
 def cost(shard: Shard, records: list[Written]) -> tuple[int, int]:
