@@ -153,16 +153,20 @@ class Session:
 
     def after_write(self) -> int:
         """Forget what is written now; returns how many rows stay in memory."""
-        self.index_changes = {}
-        self.fork_changes = {}
+        if self.index_changes:
+            self.index_changes = {}
+        if self.fork_changes:
+            self.fork_changes = {}
         self._clean()
         self.known = self.heads.get() is not None
         self.stored_held = self.head.held_reason is not None
         kept = 0
         for table in self.tables:
-            if len(table.cells) > KEPT_ROWS_PER_TABLE:
+            rows = len(table.cells)
+            if rows > KEPT_ROWS_PER_TABLE:
                 table.forget_clean()
-            kept += len(table.cells)
+                rows = 0
+            kept += rows
         return kept
 
     def shed(self) -> int:

@@ -37,7 +37,7 @@ encode_row: Final = msgspec.msgpack.Encoder().encode
 class TableSpec:
     """One kind of row of one projection: where it stands, what it is, how it is digested."""
 
-    __slots__ = ("decode", "kind", "outbox", "prefix", "projection", "row", "summand", "version")
+    __slots__ = ("decode", "kind", "outbox", "outbox_prefix", "prefix", "projection", "row", "summand", "version")
 
     def __init__(self, kind: bytes, projection: str, version: int, row: type[Any], *, public: bool = False) -> None:
         self.kind = kind
@@ -46,6 +46,8 @@ class TableSpec:
         self.row = row
         self.prefix = HEAD if kind == HEAD else family_prefix(kind, projection)
         self.outbox = public
+        self.outbox_prefix = outbox_key(self.prefix) if public else b""
+        """Stands before the rest of a row's key in the outbox."""
         self.summand: Callable[[bytes, bytes], int] = row_hasher(projection, version)
         self.decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(row).decode
 
@@ -172,7 +174,7 @@ class CellTable:
 
     def flush(self, flush: Flush) -> None:
         spec, put, prefix = self.spec, flush.put, self.prefix
-        summand, delta = spec.summand, 0
+        summand, delta, at = spec.summand, 0, len(spec.prefix)
         for row_id in self.changed:
             cell = self.cells[row_id]
             cell.changed = False
@@ -194,7 +196,7 @@ class CellTable:
                 delta += after if before is None else after - before
             flush.rows += 1
             if spec.outbox:
-                put(outbox_key(key), flush.token)
+                put(spec.outbox_prefix + key[at:], flush.token)
         self.changed.clear()
         if delta:
             flush.delta[spec.projection] = flush.delta.get(spec.projection, 0) + delta

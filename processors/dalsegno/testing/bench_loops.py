@@ -24,7 +24,7 @@ from dalsegno.log.record import LogRecord
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.projections.base import Projection
 from dalsegno.projections.registry import built_in
-from dalsegno.state.kv import KeyValue, WriteBatch
+from dalsegno.state.kv import WriteBatch
 from dalsegno.state.rocks import RocksStore
 from dalsegno.state.shard import Shard, ShardIdentity
 from dalsegno.state.work import CACHED_ROWS
@@ -233,5 +233,3 @@ class _Dropped:
 def _drop(_key: bytes, _value: bytes) -> None:
     """What a put costs where nothing is kept."""
 
-
-_CHECKED: KeyValue = Nowhere()
