@@ -19,6 +19,7 @@ from fastavro.schema import parse_schema, to_parsing_canonical_form
 
 from dalsegno.errors import SchemaIncompatible, SchemaUnknown
 from dalsegno.log.crc64 import crc64_avro
+from dalsegno.log.schema_bounds import check_bounds
 
 Schema: TypeAlias = Any
 """An Avro schema as JSON gives it: str, list or dict."""
@@ -27,7 +28,8 @@ UNKNOWN_MAX = 10_000
 EVENT_NAMESPACE = "dalsegno.event"
 _VERSIONED = re.compile(r"\A(?P<room>.+)\.v(?P<version>[1-9][0-9]{0,8})\.(?P<short>[^.]+)\Z")
 _PLACING = ["session_id", "seq", "epoch", "prev_hash"]
-_META_NEEDS = {*_PLACING, "ignorable"}
+_META_TYPES = {"session_id": {"string"}, "seq": {"int", "long"}, "epoch": {"int", "long"}, "ignorable": {"boolean"}}
+_HASH_BYTES = 32
 _STRIPPED = {"logicalType", "precision", "scale", "doc"}
 
 
@@ -43,6 +45,7 @@ class WriterSchema:
         self.schema: dict[str, Any] = closed(schema, {})
         if self.schema["type"] != "record" or not isinstance(self.schema["fields"], list):
             raise ValueError("it describes no record")
+        check_bounds(self.schema)
         self.json = json.dumps(self.schema, ensure_ascii=False, separators=(",", ":"))
         canonical = to_parsing_canonical_form(parse_schema(self.schema)).encode("utf-8")
         self.canonical = canonical
@@ -298,12 +301,29 @@ def stripped(schema: Schema, *, keep_enum_default: bool = True) -> Schema:
 
 
 def _has_meta(schema: Mapping[str, Any]) -> bool:
-    """Whether the first field is an envelope that places a record."""
+    """Whether the first field is an envelope that places a record: what readers need has its name and its type."""
     first = schema["fields"][0] if schema.get("fields") else {}
     if first.get("name") != "meta" or not isinstance(first.get("type"), dict):
         return False
-    names = [field["name"] for field in first["type"].get("fields", ())]
-    return names[: len(_PLACING)] == _PLACING and set(names) >= _META_NEEDS
+    fields = {field["name"]: field["type"] for field in first["type"].get("fields", ())}
+    if list(fields)[: len(_PLACING)] != _PLACING:
+        return False
+    return _is_prev_hash(fields["prev_hash"]) and all(
+        _plain(fields.get(name)) in types for name, types in _META_TYPES.items()
+    )
+
+
+def _is_prev_hash(schema: Schema) -> bool:
+    if not isinstance(schema, list) or len(schema) != 2 or "null" not in schema:
+        return False
+    other = next((branch for branch in schema if branch != "null"), None)
+    return isinstance(other, dict) and other.get("type") == "fixed" and other.get("size") == _HASH_BYTES
+
+
+def _plain(schema: Schema) -> str:
+    """The name of a type, without the logical type that may stand around it."""
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    return kind if isinstance(kind, str) else ""
 
 
 def _schema_error() -> type[Exception]:
