@@ -17,7 +17,7 @@ from dalsegno.projections.base import ALL, Projection
 from dalsegno.projections.rows import ApprovalOfCall
 from dalsegno.state.kv import JOURNAL
 from dalsegno.state.shard import Shard
-from dalsegno.testing.builder import SessionBuilder, tombstone
+from dalsegno.testing.builder import SessionBuilder, digest_of, tombstone, write
 from dalsegno.testing.strategies import FUTURE, broken_body, future_event, strange_frame
 from shard_lab import IDENTITY, Lab, apply, folded, log_of, paths, reads
 
@@ -343,3 +343,22 @@ def test_a_journal_byte_that_changed_is_found(lab: Lab, builder: SessionBuilder)
     shard.kv.write(batch)
     with pytest.raises(Exception, match="seq 5 of session s-1"):
         shard.refold(["sessions"])
+
+
+def test_forks_that_amendments_make_ancestors_of_each_other_are_held(lab: Lab) -> None:
+    """No record can hold the hash of one that holds its own, but a stub has the hash that its amendment gives it."""
+    records = []
+    for name, other in (("s~a", "s~b"), ("s~b", "s~a")):
+        fork = SessionBuilder(name)
+        at = {"seq": 3, "hash": digest_of("stub of", other), "event_id": None}
+        fork.append("SessionCreated", relation="FORK", parent_session=other, parent_at=at)
+        fork.append("SessionForked", parent_session=other, parent_at=at)
+        tip = fork.tip
+        assert tip is not None
+        stub = {"seq": 3, "hash": digest_of("stub of", name), "prev_hash": tip.hash, "epoch": 0, "type": "NoteRecorded"}
+        envelope = fork.envelope(0, None, "HistoryAmended") | {"turn_id": None, "stage_id": None}
+        fields = {"request_id": "r", "action": "LOST", "whole_session": False, "reason": "x", "targets": [stub]}
+        records += [*fork.records, write("HistoryAmended", envelope, fields)]
+    shard = lab.open()
+    apply(shard, records)
+    assert (held(shard, "s~a"), held(shard, "s~b")) == (("PARENT_MISSING", 2), ("PARENT_MISSING", 2))

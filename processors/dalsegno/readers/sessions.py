@@ -8,12 +8,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from dalsegno.errors import NotFound, StoreDamaged, Usage
+from dalsegno.model.history import fork_origin, is_fork
 from dalsegno.model.ids import partition_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, inherit, judge
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow
 from dalsegno.readers.local import LocalReader, View
-from dalsegno.state.folding import FORK_SEQ, FORK_TYPE, fork_origin, inheritance
+from dalsegno.state.folding import inheritance
 from dalsegno.state.history import Journal
 
 SESSIONS = "sessions"
@@ -147,11 +148,11 @@ def superseded(found: Found) -> Iterator[Superseded]:
 
 def _inherit(found: Found, event: Event, state: SessionState) -> None:
     """A fork begins with its parent's state."""
-    if event.type != FORK_TYPE or event.seq != FORK_SEQ or event.stub is not None:
+    if not is_fork(event):
         return
     reads = found.view.reads
-    parent, link = fork_origin(event)
-    above = link and inheritance(Journal(reads.kv, reads.schemas), found.session_id, parent, link, reads.records)
+    parent, at = fork_origin(event)
+    above = at and inheritance(Journal(reads.kv, reads.schemas), found.session_id, parent, at, reads.records)
     if above:
         inherit(above.state, state)
 

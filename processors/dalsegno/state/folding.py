@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from dalsegno.model.ids import root_of
-from dalsegno.model.lifecycle import inherit, judge
-from dalsegno.model.lifecycle.state import MemoryOps, SessionState, Verdict
-from dalsegno.model.path import chain_ending_in
+from dalsegno.model.history import ForkPoint, Prefix, ancestry, state_after
+from dalsegno.model.lifecycle import judge
+from dalsegno.model.lifecycle.state import SessionState, Verdict
 from dalsegno.model.records import Event
 from dalsegno.projections.base import ALL, HeadFacts, Projection
-from dalsegno.state.history import Journal, Records, events_of
-from dalsegno.state.layout import ForkLink
+from dalsegno.state.history import Journal, Records, gathered
 from dalsegno.state.session import Session, facts_of
 from dalsegno.state.tables import encode_row
-
-FORK_TYPE: Final = "SessionForked"
-FORK_SEQ: Final = 2
 
 _Fold = Callable[[Any, Event, Verdict], None]
 
@@ -84,72 +79,19 @@ class Inheritance(NamedTuple):
     name: bytes
 
 
-class _Prefix(NamedTuple):
-    session_id: str
-    records: Records
-    hashes: tuple[bytes, ...]
-
-
 def inheritance(
-    journal: Journal, child: str, parent: str, link: ForkLink, gather: Callable[[str], Records]
+    journal: Journal, child: str, parent: str, at: ForkPoint, gather: Callable[[str], Records]
 ) -> Inheritance | None:
-    """What a fork takes over from its parent, and the parent from its own; None if any record of it is missing.
-
-    The prefix is the chain of records that ends in ``link.hash``, whether or not it is the parent's path.
-    """
-    prefixes: list[_Prefix] = []
-    before = child
-    while True:
-        if parent == before or root_of(parent) != root_of(child):
-            return None
-        records = gather(parent)
-        chain = None if records.amended.whole_session else chain_ending_in(records.links, link.hash)
-        if chain is None or chain[-1].seq != link.seq or any(part.hash in records.unfoldable for part in chain):
-            return None
-        hashes = tuple(part.hash for part in chain)
-        prefixes.append(_Prefix(parent, records, hashes))
-        forking = records.forking(FORK_SEQ, hashes[FORK_SEQ - 1]) if len(hashes) >= FORK_SEQ else None
-        if forking is None:
-            break
-        event = journal.event(parent, FORK_SEQ, hashes[FORK_SEQ - 1], forking.offset)
-        above, above_link = fork_origin(event)
-        if above_link is None:
-            return None
-        before, parent, link = parent, above, above_link
-    prefixes.reverse()
-    return Inheritance(_fold_prefixes(journal, prefixes), _name(prefixes))
+    """What a fork takes over from its ancestors; None if any record of it is missing."""
+    prefixes = ancestry(child, parent, at, lambda name: gathered(journal, name, gather(name)))
+    return None if prefixes is None else Inheritance(state_after(prefixes), _name(prefixes))
 
 
-def fork_origin(event: Event) -> tuple[str, ForkLink | None]:
-    """The parent that a ``SessionForked`` names, and where it was left; no place if the event does not say it."""
-    parent, at = event.body.get("parent_session"), event.body.get("parent_at")
-    seq, hash_ = (at.get("seq"), at.get("hash")) if isinstance(at, dict) else (None, None)
-    if not isinstance(parent, str) or type(seq) is not int or not isinstance(hash_, bytes) or seq < 1:
-        return parent if isinstance(parent, str) else "", None
-    return parent, ForkLink(seq, hash_)
-
-
-def _fold_prefixes(journal: Journal, prefixes: Iterable[_Prefix]) -> SessionState:
-    above: SessionState | None = None
-    for prefix in prefixes:
-        state, ops = SessionState(), MemoryOps()
-        for event in events_of(journal, prefix.session_id, prefix.records, prefix.hashes):
-            if above is not None and event.seq == FORK_SEQ and event.type == FORK_TYPE and event.stub is None:
-                inherit(above, state)
-            judge(state, ops, event)
-        above = state
-    if above is None:
-        raise AssertionError("a fork has a parent")
-    return above
-
-
-def _name(prefixes: Iterable[_Prefix]) -> bytes:
-    parts = [
-        [prefix.session_id, [(hash_, _stub(prefix.records, hash_)) for hash_ in prefix.hashes]] for prefix in prefixes
-    ]
+def _name(prefixes: Iterable[Prefix]) -> bytes:
+    parts = [[prefix.session_id, [(hash_, _stub(prefix, hash_)) for hash_ in prefix.hashes]] for prefix in prefixes]
     return sha256(encode_row(parts)).digest()
 
 
-def _stub(records: Records, hash_: bytes) -> tuple[str, str] | None:
-    stub = records.amended.stubs.get(hash_)
+def _stub(prefix: Prefix, hash_: bytes) -> tuple[str, str] | None:
+    stub = prefix.gathered.known.amended.stubs.get(hash_)
     return None if stub is None else (stub.action, stub.type)

@@ -12,10 +12,11 @@ from typing import NamedTuple
 from dalsegno.errors import StoreDamaged
 from dalsegno.log.codec import MARKER, decode_body, place
 from dalsegno.log.schema_set import SchemaSet
-from dalsegno.model.amendments import NOTHING_AMENDED, Amended, amended_links, merge_amendments, read_amendment
+from dalsegno.model.amendments import Amended, read_amendment
+from dalsegno.model.history import Gathered, Known, events_along, know
 from dalsegno.model.ids import EventKey, Seq, parse_key
-from dalsegno.model.path import UNKNOWN_TYPE, Path, choose_path
-from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, ERASED, Event, Link, Placed, stub_event
+from dalsegno.model.path import UNKNOWN_TYPE, Path
+from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, ERASED, Event, Link, Placed
 from dalsegno.state.keys import index_prefix, journal_key, split_index
 from dalsegno.state.kv import JOURNAL, STATE, KeyReader, scan_prefix
 from dalsegno.state.layout import DARK, FORKING, UNFOLDABLE, IndexEntry, JournalEntry
@@ -80,20 +81,17 @@ class Records(NamedTuple):
     """All that is known of one session. ``entries``: (seq, hash) -> entry, without control events."""
 
     entries: Mapping[tuple[int, bytes], IndexEntry]
-    links: Mapping[bytes, Link]
-    """The candidates, stubs in the places of amended records."""
-    dark: tuple[tuple[int, str], ...]
-    unfoldable: Mapping[bytes, str]
-    amended: Amended
+    known: Known
     amended_print: bytes
     empty: bool
 
+    @property
+    def amended(self) -> Amended:
+        return self.known.amended
+
     def choose(self, refused: Mapping[bytes, str] | None = None) -> Path:
         """The path; ``refused`` are further records that cannot be folded, with the reason."""
-        unfoldable = {**self.unfoldable, **refused} if refused else self.unfoldable
-        return choose_path(
-            self.links.values(), unreadable=self.dark, unfoldable=unfoldable, erased=self.amended.whole_session
-        )
+        return self.known.choose(refused)
 
     def forking(self, seq: int, hash_: bytes) -> IndexEntry | None:
         """The record's entry if it says, as it stands in the history, that the session is a fork."""
@@ -131,17 +129,8 @@ def gather(journal: Journal, session_id: str, index: Iterable[tuple[int, bytes, 
         links.append(Link(seq, hash_, entry.prev_hash, entry.epoch))
         if entry.kind == UNFOLDABLE:
             unfoldable[hash_] = UNKNOWN_TYPE
-    amended = merge_amendments(amendments) if amendments else NOTHING_AMENDED
-    stubs = amended.stubs
-    return Records(
-        entries,
-        {link.hash: link for link in amended_links(links, stubs)},
-        tuple((seq, reason) for seq, hash_, reason in dark if hash_ not in stubs),
-        {hash_: reason for hash_, reason in unfoldable.items() if hash_ not in stubs},
-        amended,
-        _print(amended),
-        empty,
-    )
+    known = know(links, dark, unfoldable, amendments)
+    return Records(entries, known, _print(known.amended), empty)
 
 
 def stored_index(reader: KeyReader, session_id: str) -> Iterator[tuple[int, bytes, IndexEntry]]:
@@ -155,13 +144,16 @@ def events_of(
     journal: Journal, session_id: str, records: Records, hashes: Iterable[bytes], *, first_seq: int = 1
 ) -> Iterator[Event]:
     """The events (and stubs) at these places of a path, in order."""
-    stubs = records.amended.stubs
-    for seq, hash_ in enumerate(hashes, first_seq):
-        stub = stubs.get(hash_)
-        if stub is not None:
-            yield stub_event(session_id, stub.link, stub.type, stub.action)
-        else:
-            yield journal.event(session_id, seq, hash_, records.entries[(seq, hash_)].offset)
+    return events_along(session_id, gathered(journal, session_id, records), hashes, first_seq=first_seq)
+
+
+def gathered(journal: Journal, session_id: str, records: Records) -> Gathered:
+    """What is known of the session, with the journal to read its records from."""
+
+    def event(seq: int, hash_: bytes) -> Event:
+        return journal.event(session_id, seq, hash_, records.entries[(seq, hash_)].offset)
+
+    return Gathered(records.known, event)
 
 
 def key_of(entry: JournalEntry) -> EventKey:

@@ -16,10 +16,10 @@ from dalsegno.log.codec import (
     place,
 )
 from dalsegno.log.record import LogRecord
+from dalsegno.model.history import FORK_TYPE
 from dalsegno.model.ids import EventKey, parse_key
 from dalsegno.model.path import PARENT_MISSING, UNKNOWN_TYPE
 from dalsegno.model.records import CONTROL_SEQ, UNKNOWN_SCHEMA, Event, SetAside, Tombstone, Unreadable
-from dalsegno.state.folding import FORK_TYPE
 from dalsegno.state.keys import waiting_key
 from dalsegno.state.layout import (
     DARK,

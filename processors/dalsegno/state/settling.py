@@ -7,10 +7,11 @@ new path merely goes on from the old one, only the new part is folded.
 
 from __future__ import annotations
 
+from dalsegno.model.history import FORK_SEQ, fork_origin, is_fork
 from dalsegno.model.ids import EventKey, Seq
 from dalsegno.model.lifecycle import inherit
 from dalsegno.model.path import PARENT_MISSING, Path
-from dalsegno.state.folding import FORK_SEQ, FORK_TYPE, Inheritance, fork_origin, inheritance
+from dalsegno.state.folding import Inheritance, inheritance
 from dalsegno.state.history import Records, events_of
 from dalsegno.state.intake import take_away
 from dalsegno.state.layout import ForkLink, SessionHead
@@ -63,7 +64,7 @@ def _settle(work: ShardWork, session: Session) -> None:
     session.lifecycle()  # before the head that holds it gives way to another
     session.head = _head_of(path, records, parent if link is not None else None, name)
     for event in events_of(work.journal, session.id, records, path.hashes[done:], first_seq=done + 1):
-        if above is not None and event.seq == FORK_SEQ and event.type == FORK_TYPE:
+        if above is not None and is_fork(event):
             inherit(above.state, session.lifecycle())
         work.folder.fold(session, event)
 
@@ -77,11 +78,11 @@ def _choose(
     if forking is None:
         return path, None, None, None
     hash_ = path.hashes[FORK_SEQ - 1]
-    parent, link = fork_origin(work.journal.event(session.id, FORK_SEQ, hash_, forking.offset))
-    above = None if link is None else inheritance(work.journal, session.id, parent, link, work.gather_id)
+    parent, at = fork_origin(work.journal.event(session.id, FORK_SEQ, hash_, forking.offset))
+    above = None if at is None else inheritance(work.journal, session.id, parent, at, work.gather_id)
     if above is None:
         path = records.choose({hash_: PARENT_MISSING})
-    return path, parent, link, above
+    return path, parent, None if at is None else ForkLink(*at), above
 
 
 def _goes_on(head: SessionHead, path: Path) -> bool:
