@@ -22,6 +22,7 @@ from dalsegno.log.schema_set import SchemaSet, WriterSchema
 log = logging.getLogger("dalsegno.log")
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
+REASON_CHARACTERS = 300
 
 
 def topic_of(prefix: str) -> str:
@@ -37,12 +38,16 @@ def read_schemas(cfg: KafkaConfig, prefix: str, timeout: float = DEFAULT_TIMEOUT
 def refresh(schemas: SchemaSet, cfg: KafkaConfig, prefix: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> int:
     """Add what the topic holds and this process does not know yet; the number of schemas that were new."""
     before = len(schemas)
+    ignored: list[str] = []
     for text in read_schemas(cfg, prefix, timeout):
         try:
             schemas.add(text)
         except SchemaIncompatible as error:
             # A stranger's record must not stop the reading of the others; whoever needs that schema stays held.
-            log.warning("schema_ignored", extra={"topic": topic_of(prefix), "reason": error.found})
+            ignored.append(error.found)
+    if ignored:
+        facts = {"topic": topic_of(prefix), "schemas": len(ignored), "reason": ignored[0][:REASON_CHARACTERS]}
+        log.warning("schemas_ignored", extra=facts)
     return len(schemas) - before
 
 

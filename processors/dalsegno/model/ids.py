@@ -18,6 +18,8 @@ Offset = NewType("Offset", int)
 
 HASH_BYTES = 32
 SESSION_ID_MAX_BYTES = 200
+SEQ_MAX = 2**63 - 1
+"""What an Avro long holds."""
 FORK_MARK = "~"
 
 _KEY_TAIL = re.compile(rb":(0|[1-9][0-9]{0,18}):([0-9a-f]{64})\Z")
@@ -37,7 +39,7 @@ class EventKey(NamedTuple):
 def parse_key(key: bytes) -> EventKey | None:
     """The key's parts, read from the right because ids may hold colons; None if it is not a key of ours."""
     match = _KEY_TAIL.search(key)
-    if match is None or match.start() == 0 or match.start() > SESSION_ID_MAX_BYTES:
+    if match is None or match.start() == 0 or match.start() > SESSION_ID_MAX_BYTES or int(match.group(1)) > SEQ_MAX:
         return None
     try:
         session_id = key[: match.start()].decode("utf-8")

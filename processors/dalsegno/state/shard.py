@@ -298,6 +298,8 @@ class Shard:
             if every or (reason == UNKNOWN_SCHEMA and work.schemas.by_frame(frame_id) is not None):
                 session_id, seq, hash_ = split_waiting(key)
                 keys.append(EventKey(session_id, Seq(seq), hash_))
+        if not keys and not every:
+            return 0
         try:
             for at in range(0, max(1, len(keys)), _RETRY_BATCH):
                 for event_key in keys[at : at + _RETRY_BATCH]:

@@ -93,7 +93,7 @@ class Opener:
             self._config.fault("assign.4")
             shard = self._open_shard(partition.folder.path / name, plan.topic, partition.number, choice)
             self._check_history(shard.cursor, plan.topic.facts(partition.number), choice.hole_to)
-            self._step_over_hole(shard, choice)
+            step_over_hole(shard, choice.hole_to, plan.topic.facts(partition.number).low)
             self._config.fault("assign.5")
             with partition.lock:
                 if partition.closing:
@@ -171,13 +171,6 @@ class Opener:
                 if record.offset == last:
                     check(cursor, facts._replace(last=FoundRecord(record.key, record.leader_epoch)))
 
-    def _step_over_hole(self, shard: Shard, choice: Choice) -> None:
-        """What an operator accepted as lost is stepped over by an empty batch."""
-        cursor = shard.cursor.next_offset
-        if choice.hole_to is not None and choice.hole_to > cursor:
-            log.warning("hole_accepted", extra={"offset": cursor, "next_offset": choice.hole_to})
-            shard.apply(choice.generation, cursor, choice.hole_to, [])
-
     def _install(self, partition: Partition, plan: Plan, choice: Choice, name: str, shard: Shard) -> None:
         """Step 6: what the shard is to this worker: what is read, or a build beside it.
 
@@ -222,6 +215,16 @@ class Opener:
             if name not in (current, partition.name):
                 partition.folder.delete(name)
                 log.info("folder_deleted", extra={"partition": partition.number, "folder": name})
+
+
+def step_over_hole(shard: Shard, hole_to: int | None, log_start: int) -> None:
+    """What an operator accepted as lost is stepped over by an empty batch; never a record that the log still has,
+    whatever the commit says that was accepted."""
+    cursor = shard.cursor.next_offset
+    end = min(hole_to or 0, log_start)
+    if end > cursor:
+        log.warning("hole_accepted", extra={"offset": cursor, "next_offset": end})
+        shard.apply(shard.generation, cursor, end, [])
 
 
 def stop(partition: Partition, error: Exception) -> None:

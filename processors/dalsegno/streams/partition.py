@@ -35,7 +35,7 @@ from dalsegno.log.record import LogRecord
 from dalsegno.model.cursor import Commit
 from dalsegno.state.generations import PartitionFolder
 from dalsegno.state.shard import Applied, Shard
-from dalsegno.streams.quarantine import REPORTS_KEPT, Report
+from dalsegno.streams.quarantine import REPORTS_KEPT, Report, reports_of
 
 RETRY_FIRST_SECONDS = 0.5
 RETRY_LAST_SECONDS = 60.0
@@ -83,6 +83,8 @@ class Partition:
         self.emitter: str | None = None
         """Names the shard's copy in commits (``Shard.emitter``)."""
         self.committed: Commit | None = None
+        self.schemas_seen = 0
+        """How many schemas were known when the shard's held records were last looked at."""
         self.opened_at = 0
         """The cursor when the shard was opened: nothing beyond it was emitted by this life of the worker."""
         self.bound = 0
@@ -185,7 +187,7 @@ class Partition:
             self.end = max(self.end, batch.end)
             if applied.set_aside:
                 reasons = {offset: reason for offset, reason in applied.set_aside if offset >= self.reported_to}
-                self.reports.extend(Report(r, reasons[r.offset]) for r in batch.records if r.offset in reasons)
+                self.reports.extend(reports_of(batch.records, reasons))
             return applied
 
     def stop(self, error: Exception) -> None:

@@ -13,13 +13,15 @@ from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.schema_topic import publish_schemas, refresh
 from dalsegno.projections.base import Projection
 from dalsegno.state.outbox import row_schema
-from dalsegno.streams.partition import Partition
+from dalsegno.streams.partition import STATUS_WAIT_SECONDS, Partition
 
 log = logging.getLogger("dalsegno.streams")
 
 TOPIC_SECONDS = 60.0
 # A schema is acknowledged before the first event that uses it, so one look is enough; unless somebody mends the topic.
 LOOK_AGAIN_SECONDS = 60.0
+# Anybody may invent fingerprints: however many come, the topic is not read more often.
+LOOK_EVERY_SECONDS = 1.0
 
 
 class KnownSchemas:
@@ -30,7 +32,7 @@ class KnownSchemas:
         self._cfg = cfg
         self._prefix = prefix
         self._looked_for: frozenset[bytes] = frozenset()
-        self._look_again_at = 0.0
+        self._look_at = self._look_again_at = 0.0
 
     def open(self, projections: Iterable[Projection[Any]]) -> None:
         """Publish what this build writes (rows included), and take what others have written. Raises as the log does."""
@@ -39,28 +41,43 @@ class KnownSchemas:
         refresh(self.known, self._cfg, self._prefix, TOPIC_SECONDS)
 
     def look_for_missing(self, table: Mapping[int, Partition]) -> None:
-        """When a record named an unknown schema: read the topic to its end once, and retry the sessions it holds."""
+        """When a record named an unknown schema: read the topic to its end once. And retry the sessions that are held
+        for one in every partition that has not seen the newest schemas, whoever found them: this, another partition's
+        record, or a start after the schema was published."""
+        self._look()
+        known = len(self.known)
+        for partition in list(table.values()):
+            if partition.schemas_seen == known or partition.shard is None or partition.error is not None:
+                continue
+            # Under the lock, since a batch that did not know a schema yet may be on its way into the shard. A switch
+            # holds it for long; nobody waits for that here, the next round comes soon.
+            if partition.lock.acquire(timeout=STATUS_WAIT_SECONDS):
+                try:
+                    retry_held(partition)
+                    partition.schemas_seen = known if partition.error is None else 0
+                finally:
+                    partition.lock.release()
+
+    def _look(self) -> None:
         missing = frozenset(self.known.unknown)
         now = time.monotonic()
-        if not missing or (missing <= self._looked_for and now < self._look_again_at):
+        if not missing or now < self._look_at or (missing <= self._looked_for and now < self._look_again_at):
             return
         self._looked_for, self._look_again_at = missing, now + LOOK_AGAIN_SECONDS
         try:
-            refresh(self.known, self._cfg, self._prefix, TOPIC_SECONDS)
+            found = refresh(self.known, self._cfg, self._prefix, TOPIC_SECONDS)
         except DalsegnoError as error:
             log.warning("schemas_not_read", extra={"error": str(error)})
             return
-        found = missing - self.known.unknown
-        log.info("schemas_looked_for", extra={"missing": len(missing), "found": len(found)})
-        if found:
-            for partition in list(table.values()):
-                retry_held(partition)
+        finally:
+            self._look_at = time.monotonic() + LOOK_EVERY_SECONDS
+        log.info("schemas_looked_for", extra={"missing": len(missing), "found": found})
 
 
 def retry_held(partition: Partition) -> None:
     """Fold what has become readable in this partition. A failure turns it red, like one in a batch."""
     with partition.lock:
-        if partition.closing or partition.shard is None:
+        if partition.closing or partition.shard is None or not partition.shard.counts.waiting:
             return
         partition.changes += 1
         try:
