@@ -65,7 +65,8 @@ def wanted(builder: SessionBuilder) -> Any:
     return paths(folded(builder.records, schemas=schemas))
 
 
-def test_a_schema_published_while_the_worker_was_down(topic: Topic, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("topic")
+def test_a_schema_published_while_the_worker_was_down(tmp_path: Path) -> None:
     lab, builder = Lab(), waiting()
     shard = lab.open()
     apply(shard, builder.records)
