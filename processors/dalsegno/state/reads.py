@@ -1,7 +1,6 @@
 """Questions to a shard that only read: its own store, a secondary of it, or a restored snapshot.
 
-Every answer is true at ``position().cursor``. A secondary moves only when it is told to catch up, so all answers
-between two calls of ``catch_up`` are of one moment.
+Every answer is true at ``position().cursor``. A secondary shows the moment at which it was opened, in all answers.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ _BLOOM_BITS_PER_KEY: Final = 10
 _OPEN_FILES_PER_SHARD: Final = 128
 _OPEN_FILES_SPARE: Final = 512
 """Sockets, logs, libraries: what a process needs beside its shards."""
+_OPENINGS: Final = 50
+"""An opening takes milliseconds, and a shard is flushed every few seconds at most."""
 
 
 @dataclass(frozen=True)
@@ -231,19 +233,7 @@ class RocksReader:
 
 
 class RocksSecondary(RocksReader):
-    """Another process's shard, read while that process writes it. What it shows moves only at ``catch_up``."""
-
-    def catch_up(self) -> None:
-        """Show what the owner has written by now.
-
-        A folder that was deleted meanwhile goes on being served as it was, without an error: look at the pointer to
-        the current folder as well.
-        """
-        db = self._open_db()
-        try:
-            db.try_catch_up_with_primary()
-        except Exception as error:
-            raise _translated(error, str(self.path)) from error
+    """Another process's shard, read while that process writes it: as it was when it was opened."""
 
 
 class RocksBatch:
@@ -331,8 +321,27 @@ class RocksStore(RocksReader):
 def open_secondary(path: Path, scratch: Path, budget: RocksBudget = DEFAULT_BUDGET) -> RocksSecondary:
     """Read a shard that another process holds. ``scratch``: a folder of the reader's own, for RocksDB's log.
 
+    RocksDB's secondary reads the list of tables first, then the write-ahead logs. Where the owner flushes between the
+    two, what was flushed is in neither, and the families show different moments, without an error; nor does
+    ``try_catch_up_with_primary`` put that right. So an opening counts only if no table and no log came or went in it.
+
     Raises NotFound if there is no store in ``path``, else as ``RocksStore.open``.
     """
+    for attempt in range(_OPENINGS):
+        before = _files(path)
+        reader = _open_secondary(path, scratch / str(attempt), budget)
+        if before == _files(path):
+            return reader
+        reader.close()
+    raise StoreDamaged(
+        f"the store {path} was flushed by its owner during each of {_OPENINGS} looks",
+        wanted="a moment between two flushes",
+        todo="try again",
+        path=str(path),
+    )
+
+
+def _open_secondary(path: Path, scratch: Path, budget: RocksBudget) -> RocksSecondary:
     try:
         scratch.mkdir(parents=True, exist_ok=True)
         options = {family: _options(budget, family, create=False) for family in FAMILIES}
@@ -344,3 +353,13 @@ def open_secondary(path: Path, scratch: Path, budget: RocksBudget = DEFAULT_BUDG
     except Exception as error:
         raise _translated(error, str(path)) from error
     return RocksSecondary(path, db)
+
+
+def _files(path: Path) -> tuple[str, int, tuple[str, ...]] | None:
+    """What a flush changes: the list of tables gets longer, or another one, and logs come and go. None: it is gone."""
+    try:
+        manifest = (path / "CURRENT").read_text().strip()
+        size = (path / manifest).stat().st_size
+        return manifest, size, tuple(sorted(each.name for each in path.iterdir() if each.suffix == ".log"))
+    except OSError:
+        return None

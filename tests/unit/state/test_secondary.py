@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from dalsegno.errors import StoreDamaged
 from dalsegno.projections.registry import built_in
+from dalsegno.state import rocks
 from dalsegno.state.keys import STATE_KINDS
 from dalsegno.state.kv import STATE
 from dalsegno.state.reads import ShardReads
@@ -22,14 +28,13 @@ from dalsegno.log.schema_set import SchemaSet
 from dalsegno.projections.registry import built_in
 from dalsegno.state.reads import ShardReads
 from dalsegno.state.rocks import open_secondary
-kv = open_secondary(Path(sys.argv[1]), Path(sys.argv[2]))
-reads = ShardReads(kv, SchemaSet.load(), built_in())
 for line in sys.stdin:
-    kv.catch_up()
+    kv = open_secondary(Path(sys.argv[1]), Path(sys.argv[2]))
+    reads = ShardReads(kv, SchemaSet.load(), built_in())
     events = list(reads.path("s-1"))
     assert reads.digests() == reads.recompute_digests()
     print(reads.position().cursor.next_offset, len(events), reads.row("sessions", "s-1").events, flush=True)
-kv.close()
+    kv.close()
 """
 
 
@@ -52,7 +57,7 @@ def test_another_process_sees_whole_batches(tmp_path: Path) -> None:
     shard.close()
 
 
-def test_a_secondary_moves_only_when_told(tmp_path: Path) -> None:
+def test_a_secondary_shows_one_moment(tmp_path: Path) -> None:
     builder = SessionBuilder("s-1").begin()
     shard = Lab(tmp_path / "shard").open()
     apply(shard, builder.records[:4])
@@ -61,13 +66,45 @@ def test_a_secondary_moves_only_when_told(tmp_path: Path) -> None:
     apply(shard, builder.records[4:])
     assert reader.position().cursor.next_offset == 4
     assert len(list(reader.path("s-1"))) == 4
-    kv.catch_up()
+    kv.close()
+    kv = open_secondary(tmp_path / "shard", tmp_path / "scratch")
+    reader = ShardReads(kv, shipped_schemas(), built_in())
     assert reader.position().cursor.next_offset == len(builder.records)
     assert [event.hash for event in reader.path("s-1")] == [event.hash for event in builder.events]
     assert [event.seq for event in reader.path("s-1", after=3, limit=2)] == [4, 5]
     assert reader.journal(4) == builder.events[4]
     assert reader.journal(10_000) is None
     kv.close()
+    shard.close()
+
+
+def test_a_look_during_a_flush_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was flushed between the list of tables and the logs is in neither: such a look must not count."""
+    builder = SessionBuilder("s-1").begin()
+    shard = Lab(tmp_path / "shard").open()
+    apply(shard, builder.records[:4])
+    opening, openings = rocks._open_secondary, itertools.count()
+
+    def flushed_meanwhile(*arguments: Any) -> Any:
+        opened = opening(*arguments)
+        if not next(openings):
+            apply(shard, builder.records[4:])
+            shard.kv.checkpoint(tmp_path / "copy")
+        return opened
+
+    monkeypatch.setattr(rocks, "_open_secondary", flushed_meanwhile)
+    kv = open_secondary(tmp_path / "shard", tmp_path / "scratch")
+    assert ShardReads(kv, shipped_schemas(), built_in()).position().cursor.next_offset == len(builder.records)
+    kv.close()
+    shard.close()
+
+
+def test_flushes_without_a_pause_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = Lab(tmp_path / "shard").open()
+    count = itertools.count()
+    monkeypatch.setattr(rocks, "_files", lambda _: next(count))
+    with pytest.raises(StoreDamaged, match="flushed by its owner"):
+        open_secondary(tmp_path / "shard", tmp_path / "scratch")
     shard.close()
 
 
