@@ -244,7 +244,7 @@ class LocalReader:
         bad: dict[str, str] = {}
         while (newest := newest_usable(catalog.entries(identity, partition=partition, bad=bad))) is not None:
             try:
-                folder = self._restored(partition, newest.id)
+                folder = self._restored(partition, newest.id, catalog.pointers[newest.id].cursor)
                 return self._view(partition, folder, f"{SNAPSHOT} {newest.id[:12]}")
             except (SnapshotDamaged, SnapshotIncompatible, StoreDamaged) as error:
                 bad[newest.id] = error.found
@@ -253,7 +253,7 @@ class LocalReader:
                 log.warning("snapshot_passed_over", extra={"snapshot_id": newest.id, "reason": error.found})
         return None
 
-    def _restored(self, partition: int, snapshot_id: str) -> Path:
+    def _restored(self, partition: int, snapshot_id: str, cursor: Cursor) -> Path:
         """The snapshot's files in a folder of the data folder, fetched once and proved; one snapshot a partition."""
         folder = self._cached(partition, snapshot_id)
         if folder.is_dir():
@@ -263,7 +263,7 @@ class LocalReader:
             part = Path(tempfile.mkdtemp(prefix=f"{snapshot_id}.", suffix=_PART, dir=folder.parent))
             try:
                 store = FolderStore(self._store)
-                manifest = read_manifest(snapshot_id, store, self.prefix)
+                manifest = read_manifest(snapshot_id, store, self.prefix, cursor)
                 fetch(snapshot_id, manifest, store, self.prefix, part / "shard")
                 check_state(snapshot_id, manifest, part / "shard", RocksFolders())
                 sync_tree(part / "shard")

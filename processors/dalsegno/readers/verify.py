@@ -138,7 +138,7 @@ class Verifier:
                 return
             folder = scratch / newest.id
             try:
-                manifest = read_manifest(newest.id, self._store, self._prefix)
+                manifest = read_manifest(newest.id, self._store, self._prefix, catalog.pointers[newest.id].cursor)
                 fetch(newest.id, manifest, self._store, self._prefix, folder)
                 check_state(newest.id, manifest, folder, RocksFolders())
             except (SnapshotDamaged, SnapshotIncompatible) as error:

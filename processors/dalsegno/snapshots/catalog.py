@@ -7,6 +7,7 @@ only when its manifest lies there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_compacted
 from dalsegno.log.topics import topic_name
 from dalsegno.model.choose import ShardSnapshot
-from dalsegno.model.cursor import Cursor
+from dalsegno.model.cursor import Cursor, format_metadata
 from dalsegno.snapshots.manifest import FORMAT, ProjectionMark
 from dalsegno.snapshots.ports import manifest_key
 from dalsegno.snapshots.records import write_records
@@ -24,6 +25,8 @@ from dalsegno.snapshots.take import Taken
 
 READ_TIMEOUT_SECONDS = 30.0
 _SHARD, _NAMED = "shard:", "snapshot:"
+# Ids become parts of paths, so nothing else is taken for one.
+_ID = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Pointer(NamedTuple):
@@ -138,13 +141,22 @@ def parse_catalog(table: Mapping[bytes, bytes]) -> Catalog:
         except RecordDamaged:
             unread += 1
             continue
-        if kind == "ShardSnapshot" and key == f"{_SHARD}{record['shard_snapshot_id']}".encode():
+        if kind == "ShardSnapshot" and key == f"{_SHARD}{record['shard_snapshot_id']}".encode() and _is_pointer(record):
             pointers[record["shard_snapshot_id"]] = _to_pointer(record)
         elif kind == "Snapshot" and key == f"{_NAMED}{record['snapshot_id']}".encode():
             named[record["snapshot_id"]] = _to_named(record)
         else:
             unread += 1
     return Catalog(pointers, named, unread)
+
+
+def _is_pointer(record: Mapping[str, Any]) -> bool:
+    """Whether id, generation and base are such as a worker gives; a commit could not carry any other."""
+    try:
+        format_metadata(record["generation"], record["base"])
+    except ValueError:
+        return False
+    return _ID.match(record["shard_snapshot_id"]) is not None
 
 
 def publish_pointer(cfg: KafkaConfig, prefix: str, taken: Taken, reason: str) -> None:

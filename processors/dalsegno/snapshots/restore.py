@@ -23,6 +23,7 @@ from pathlib import Path
 
 from dalsegno.errors import SnapshotDamaged, SnapshotIncompatible, StoreDamaged
 from dalsegno.model.choose import Action, Choice
+from dalsegno.model.cursor import Cursor
 from dalsegno.snapshots.manifest import Manifest, check_marks, decode
 from dalsegno.snapshots.ports import Fault, StateFolders, file_key, manifest_key, no_fault, sha256_of
 from dalsegno.snapshots.take import remove_folder
@@ -32,13 +33,20 @@ from dalsegno.storage.object_store import Store, os_errors
 log = logging.getLogger("dalsegno.snapshots")
 
 
-def read_manifest(snapshot_id: str, store: Store, prefix: str) -> Manifest:
-    """Step 1. Raises SnapshotDamaged (missing or changed), SnapshotIncompatible, NotPermitted."""
+def read_manifest(snapshot_id: str, store: Store, prefix: str, cursor: Cursor | None = None) -> Manifest:
+    """Step 1. ``cursor``: where the catalogue says that it stands; a pointer that names another place, or another
+    partition or log, is as bad as a damaged manifest.
+
+    Raises SnapshotDamaged (missing, changed, or not what the catalogue says), SnapshotIncompatible, NotPermitted.
+    """
     with os_errors(f"read the manifest of snapshot {snapshot_id}"):
         content = store.read(manifest_key(prefix, snapshot_id))
     if content is None:
         raise _damaged(snapshot_id, "its manifest is missing")
-    return decode(snapshot_id, content)
+    manifest = decode(snapshot_id, content)
+    if cursor is not None and manifest.cursor.cursor() != cursor:
+        raise _damaged(snapshot_id, f"its manifest stands at {manifest.cursor.cursor()}, the catalogue says {cursor}")
+    return manifest
 
 
 def restore(
@@ -50,9 +58,11 @@ def restore(
     *,
     generation: str,
     base: str,
+    cursor: Cursor | None = None,
     fault: Fault = no_fault,
 ) -> Manifest:
-    """Make ``folder``, which must not exist, the shard of this snapshot, in this generation.
+    """Make ``folder``, which must not exist, the shard of this snapshot, in this generation. ``cursor`` as of
+    ``read_manifest``.
 
     Raises SnapshotDamaged, SnapshotIncompatible, NotPermitted, DiskFull. Whatever happens, ``<folder>.tmp`` is removed.
     """
@@ -60,7 +70,7 @@ def restore(
     try:
         with os_errors(f"restore snapshot {snapshot_id}"):
             remove_folder(part)
-            manifest = read_manifest(snapshot_id, store, prefix)
+            manifest = read_manifest(snapshot_id, store, prefix, cursor)
             fault("restore.1")
             fetch(snapshot_id, manifest, store, prefix, part)
             fault("restore.2")

@@ -26,6 +26,7 @@ from dalsegno.streams.snapshotter import Snapshotter
 log = logging.getLogger("dalsegno.streams")
 
 POLL_SECONDS = 0.2
+TELL_EVERY_SECONDS = 60.0
 
 
 class ControlListener:
@@ -44,6 +45,8 @@ class ControlListener:
         self._table = table
         self._snapshotter = snapshotter
         self._drain = drain
+        self._unreadable = 0
+        self._tell_at = 0.0
         self._consumer = make_consumer(config.kafka, {"group.id": f"{config.names.group}.control"})
         with kafka_errors("listen for requests", topic=config.names.control):
             self._consumer.assign([TopicPartition(config.names.control, 0, OFFSET_END)])
@@ -69,7 +72,7 @@ class ControlListener:
         try:
             kind, request = decode_record(value)
         except RecordDamaged as error:
-            log.warning("control_record_unreadable", extra={"error": str(error)})
+            self._tell_unreadable(error)
             return
         if kind != "ControlRequest" or request["worker_id"] not in (None, self._worker_id):
             return
@@ -83,6 +86,14 @@ class ControlListener:
         elif request["kind"] == "DRAIN":
             self._answer(request, None, None, None)
             self._drain(f"asked by {request['requested_by']}: {request['reason']}")
+
+    def _tell_unreadable(self, error: RecordDamaged) -> None:
+        """At most one line a minute, however much somebody writes here."""
+        self._unreadable += 1
+        now = time.monotonic()
+        if now >= self._tell_at:
+            log.warning("control_records_unreadable", extra={"records": self._unreadable, "error": str(error)})
+            self._unreadable, self._tell_at = 0, now + TELL_EVERY_SECONDS
 
     def _snapshot(self, request: Mapping[str, Any]) -> None:
         wanted = set(request["partitions"])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dalsegno.errors import DalsegnoError, Unavailable
 from dalsegno.model.choose import ShardSnapshot
+from dalsegno.model.cursor import Cursor
 from dalsegno.snapshots.catalog import TopicIdentity, publish_pointer, read_catalog
 from dalsegno.snapshots.folders import RocksFolders
 from dalsegno.snapshots.restore import restore
@@ -25,7 +26,7 @@ from dalsegno.state.slot import Slot
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.house import House
-from dalsegno.streams.partition import Partition
+from dalsegno.streams.partition import Partition, describe
 from dalsegno.streams.schemas import KnownSchemas
 
 log = logging.getLogger("dalsegno.streams")
@@ -54,16 +55,20 @@ class Snapshotter:
         self._schemas = schemas
         self.states = RocksFolders()
         self._store = FolderStore(config.store)
+        self._cursors: Mapping[str, Cursor] = {}
+        """Where each snapshot stands, as the catalogue last said."""
 
     def catalogue(self, identity: TopicIdentity) -> list[ShardSnapshot]:
         """All shard snapshots of this prefix; those of another log are marked unusable. Raises as ``read_catalog``."""
-        return read_catalog(self._config.kafka, self._config.prefix).entries(identity)
+        catalog = read_catalog(self._config.kafka, self._config.prefix)
+        self._cursors = {name: pointer.cursor for name, pointer in catalog.pointers.items()}
+        return catalog.entries(identity)
 
     def restore(self, snapshot_id: str, folder: Path, generation: str, base: str) -> None:
         """Make ``folder`` the shard of this snapshot. Raises SnapshotDamaged, NotPermitted, DiskFull."""
         restore(
             snapshot_id, self._store, self._config.prefix, folder, self.states,
-            generation=generation, base=base, fault=self._config.fault,
+            generation=generation, base=base, cursor=self._cursors.get(snapshot_id), fault=self._config.fault,
         )  # fmt: skip
 
     # --- which are due ---------------------------------------------------------------------------------------------
@@ -101,11 +106,13 @@ class Snapshotter:
         problem: str | None = None
         try:
             snapshot_id = self._take_one(partition, reason)
-        except DalsegnoError as error:
-            problem = str(error)
+        except Exception as error:
+            expected = isinstance(error, DalsegnoError)
+            problem = str(error) if expected else describe(error)
             # A partition that goes to another worker is everyday; its snapshot is due there too.
             level = logging.INFO if partition.closing else logging.WARNING
-            log.log(level, "snapshot_failed", extra={"partition": partition.number, "error": problem})
+            facts = {"partition": partition.number, "error": problem}
+            log.log(level, "snapshot_failed", extra=facts, exc_info=not expected)
             partition.snapshot_retry_at = time.monotonic() + RETRY_SECONDS
         finally:
             partition.snapshot_running = False

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from confluent_kafka import Consumer
+
 from dalsegno.errors import DalsegnoError
 from dalsegno.log import topics
 from dalsegno.log.admin import group_offsets, topic_facts
@@ -55,6 +57,7 @@ class Worker:
         self.started_at = time.time()
         self._state = "STARTING"
         self._status_at = 0.0
+        self._status_problem: int | None = None
         self._others_at = 0.0
         self._slot: Slot | None = None
         self._house: House | None = None
@@ -106,7 +109,10 @@ class Worker:
     def close(self) -> None:
         """Close what is still open, and give the slot free."""
         if self._ready and not self._left:
-            self.leave()
+            try:
+                self.leave()
+            except Exception as error:  # the slot must be given free, and its status must say how this ended
+                self.fail(error)
         if self._house is not None:
             self._house.close()
         if self._slot is not None:
@@ -140,21 +146,23 @@ class Worker:
         partition = self.table.get(batch.partition)
         if partition is None or self.stop_reason:
             return
-        facts = {"partition": batch.partition, "offset": batch.start, "next_offset": batch.end}
         try:
             applied = partition.apply(batch)
         except Exception as error:
             self._reader.hold(partition)
-            partition.stop(error)
-            log.error(
-                "partition_stopped",
-                extra=facts | {"error": str(error), "failures": partition.failures},
-                exc_info=not isinstance(error, DalsegnoError),
-            )
+            partition.stop(error, offset=batch.start, next_offset=batch.end)
             return
         if applied is None:
             return
-        log.debug("batch_applied", extra=facts | {"records": len(batch.records)})
+        log.debug(
+            "batch_applied",
+            extra={
+                "partition": batch.partition,
+                "offset": batch.start,
+                "next_offset": batch.end,
+                "records": len(batch.records),
+            },
+        )
         self._switch.try_at(partition)
 
     # --- the emitter's thread --------------------------------------------------------------------------------------
@@ -199,7 +207,12 @@ class Worker:
             self._reader.release(partition)
             self._switch.try_at(partition)
         else:
-            self._reader.ask(lambda consumer: self._assignment.assigned(consumer, [partition]))
+            self._reader.ask(lambda consumer: self._assign_again(consumer, partition))
+
+    def _assign_again(self, consumer: Consumer, partition: Partition) -> None:
+        """In the reader's thread. Not for a partition that was taken away meanwhile: its commit is another's now."""
+        if self.table.get(partition.number) is partition:
+            self._assignment.assigned(consumer, [partition])
 
     def _end_if_hopeless(self, partition: Partition) -> None:
         """Somebody waits for the bounds: tell them why they will not be reached."""
@@ -245,8 +258,11 @@ class Worker:
         }
         try:
             self.slot.write_status(self._status(partitions))
-        except OSError as error:
-            log.warning("status_not_written", extra={"error": str(error)})  # no reason to stop working
+            self._status_problem = None
+        except OSError as error:  # no reason to stop working, and said once, not five times a second
+            if error.errno != self._status_problem:
+                log.warning("status_not_written", extra={"error": str(error)})
+            self._status_problem = error.errno
 
     def _status(self, partitions: Mapping[str, Any]) -> dict[str, Any]:
         emitter = getattr(self, "_emitter", None)
@@ -260,6 +276,7 @@ class Worker:
             "state": self._state,
             "error": None if self.error is None else str(self.error),
             "emitter": None if emitter is None else emitter.failing,
+            "emitter_failing_since": None if emitter is None else emitter.failing_since,
             "started_at": self.started_at,
             "updated_at": time.time(),
             "partitions": partitions,

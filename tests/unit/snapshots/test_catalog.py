@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dalsegno.log.codec import encode_record
+from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.snapshots.catalog import (
     NamedShard,
     NamedSnapshot,
@@ -89,3 +89,25 @@ def test_a_snapshot_that_was_found_bad_is_not_usable(taken: Taken) -> None:
     (entry,) = catalog.entries(SAME, partition=2, bad={taken.id: "torn"})
     assert (entry.usable, entry.reason, entry.next_offset) == (False, "torn", 100)
     assert catalog.entries(SAME, partition=1) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shard_snapshot_id": "../../../etc"},
+        {"shard_snapshot_id": "/etc"},
+        {"shard_snapshot_id": "A" * 64},
+        {"shard_snapshot_id": ""},
+        {"generation": "../g"},
+        {"generation": ""},
+        {"base": "a/b"},
+        {"base": "-@x"},
+    ],
+)
+def test_a_pointer_with_names_that_no_worker_gives_is_left_out(taken: Taken, change: dict[str, str]) -> None:
+    """Ids become parts of paths here: one that leads elsewhere must not be followed, and not be taken for damage."""
+    _, record = decode_record(pointer_record(PREFIX, taken, "why")[1])
+    hostile = {**record, **change}
+    key = f"shard:{hostile['shard_snapshot_id']}".encode()
+    catalog = parse_catalog({key: encode_record("ShardSnapshot", hostile)})
+    assert (dict(catalog.pointers), catalog.unread) == ({}, 1)

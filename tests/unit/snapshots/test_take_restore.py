@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from dalsegno.errors import DiskFull, NotPermitted, NotReconstructable, SnapshotDamaged
@@ -315,5 +317,18 @@ def test_a_snapshot_of_parts_from_different_moments_is_refused(
     with pytest.raises(SnapshotDamaged) as caught:
         restore(taken.id, store, PREFIX, tmp_path / "shard", STATES, generation="g", base="-")
     assert caught.value.data["difference"] == ("cursor" if craft == "old state" else "tools")
+    assert not (tmp_path / "shard").exists()
+    assert not (tmp_path / "shard.tmp").exists()
+
+
+@pytest.mark.parametrize("change", [{"partition": 3}, {"cluster_id": "c9"}, {"topic_id": "t9"}, {"next_offset": 10**6}])
+def test_a_pointer_to_something_else_is_damage_and_leaves_no_shard(
+    store: FakeStore, catalogue: Catalogue, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """The manifest is good, but not what the catalogue said: restored, it would stop its partition for good."""
+    taken = take(FakeShard(100), store, catalogue, tmp_path / "c")
+    told = msgspec.structs.replace(taken.manifest.cursor.cursor(), **change)
+    with pytest.raises(SnapshotDamaged, match="the catalogue says"):
+        restore(taken.id, store, PREFIX, tmp_path / "shard", STATES, generation="g", base="-", cursor=told)
     assert not (tmp_path / "shard").exists()
     assert not (tmp_path / "shard.tmp").exists()
