@@ -10,7 +10,7 @@ from dalsegno.errors import Usage
 from dalsegno.testing.bench_report import STAGES, Report, run
 from dalsegno.testing.bench_world import BenchWorld, Mix
 
-_COLUMNS = ("stage", "what", "events", "seconds", "per_second", "cpu_us", "ratio", "peak_mib", "load")
+_COLUMNS = ("stage", "what", "events", "seconds", "per_second", "cpu_us", "ratio", "cpu_ratio", "peak_mib", "load")
 _VERDICTS = {True: "pass", False: "FAIL", None: "-"}
 
 

@@ -18,6 +18,8 @@ HEAD_SPEC: Final = TableSpec(HEAD, LIFECYCLE, LIFECYCLE_VERSION, SessionHead)
 OPS_SPEC: Final = TableSpec(PRIVATE, LIFECYCLE, LIFECYCLE_VERSION, OpState)
 LIFECYCLE_SPECS: Final = (HEAD_SPEC, OPS_SPEC)
 
+_SIZE: Final = 8
+"""A session takes about as much memory as so many rows, beside its rows."""
 KEPT_ROWS_PER_TABLE: Final = 256
 """A session with more decoded rows in one table lets go of them after the batch."""
 
@@ -152,7 +154,7 @@ class Session:
         self.facts = None
 
     def after_write(self) -> int:
-        """Forget what is written now; returns how many rows stay in memory."""
+        """Forget what is written now; returns how much stays in memory, counted in rows."""
         if self.index_changes:
             self.index_changes = {}
         if self.fork_changes:
@@ -160,7 +162,7 @@ class Session:
         self._clean()
         self.known = self.heads.get() is not None
         self.stored_held = self.head.held_reason is not None
-        kept = 0
+        kept = _SIZE
         for table in self.tables:
             rows = len(table.cells)
             if rows > KEPT_ROWS_PER_TABLE:
@@ -170,13 +172,15 @@ class Session:
         return kept
 
     def shed(self) -> int:
-        """Let go of all rows but those that every event needs; returns how many stay."""
-        kept = 0
+        """Let go of all rows but those that every event needs; returns how much stays, counted in rows."""
         for table in self.tables:
             if len(table.cells) > 1:
                 table.forget_clean()
-            kept += len(table.cells)
-        return kept
+        return self.size()
+
+    def size(self) -> int:
+        """What the session takes in memory, counted in rows."""
+        return _SIZE + sum(len(table.cells) for table in self.tables)
 
 
 def state_of(session_id: str, head: SessionHead) -> SessionState:

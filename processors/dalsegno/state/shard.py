@@ -49,7 +49,7 @@ from dalsegno.state.outbox import OutboxItem, RowForms
 from dalsegno.state.session import LIFECYCLE_SPECS
 from dalsegno.state.settling import settle_all
 from dalsegno.state.tables import LIFECYCLE, TableSpec
-from dalsegno.state.work import CACHED_ROWS, ShardWork, Written
+from dalsegno.state.work import ShardWork, Written
 
 __all__ = ["Applied", "OutboxItem", "Shard", "ShardIdentity"]
 
@@ -92,7 +92,7 @@ class Shard:
         identity: ShardIdentity,
         schemas: SchemaSet,
         projections: Sequence[Projection[Any]],
-        cached_rows: int = CACHED_ROWS,
+        cached_rows: int | None = None,
         upgrade: bool = True,
     ) -> Shard:
         """Open the shard in ``kv``, or begin one at offset 0 if there is none.
@@ -236,7 +236,7 @@ class Shard:
         return self._forms
 
     def close(self) -> None:
-        self._work.forget()
+        self._work.close()
         self.kv.close()
 
     # --- inside ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+from weakref import WeakSet
 
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.projections.base import Projection
@@ -24,8 +25,9 @@ from dalsegno.state.layout import (
 from dalsegno.state.session import Session
 from dalsegno.state.tables import CellTable, Flush, ProjectionTables
 
-CACHED_ROWS: Final = 100_000
-"""Decoded rows that a shard keeps between batches; about half a kilobyte each."""
+CACHED_ROWS: Final = 200_000
+"""Decoded rows that the shards of a process keep between batches, all together; about half a kilobyte each."""
+_open_shards: WeakSet[ShardWork] = WeakSet()
 
 
 class Written:
@@ -50,16 +52,27 @@ class ShardWork:
         schemas: SchemaSet,
         projections: Sequence[Projection[Any]],
         position: Position,
-        cached_rows: int = CACHED_ROWS,
+        cached_rows: int | None = None,
     ) -> None:
+        """``cached_rows``: how many rows to keep; None for an even share of CACHED_ROWS."""
         self.kv = kv
         self.identity = identity
         self.schemas = schemas
         self.position = position
         self.tables = tuple(ProjectionTables(projection) for projection in projections)
         self.folder = Folder(projections)
-        self._cached_rows = cached_rows
+        self._own_limit = cached_rows
         self.forget()
+        _open_shards.add(self)
+
+    def close(self) -> None:
+        """Let go of everything; the other shards' shares grow."""
+        self.forget()
+        _open_shards.discard(self)
+
+    @property
+    def _cached_rows(self) -> int:
+        return CACHED_ROWS // max(1, len(_open_shards)) if self._own_limit is None else self._own_limit
 
     def forget(self) -> None:
         """Drop every cached row: what the store holds counts. The position must be read again as well."""
@@ -220,16 +233,16 @@ class ShardWork:
             sessions[session.id] = sessions.pop(session.id)
         self.touched = []
         self._count_strangers()
-        if self._rows > self._cached_rows:
-            self._make_room()
+        limit = self._cached_rows
+        if self._rows > limit:
+            self._make_room(limit * 3 // 4)
         for totals in self.totals.values():
-            if len(totals.cells) > self._cached_rows:
+            if len(totals.cells) > limit:
                 totals.forget_clean()
 
-    def _make_room(self) -> None:
+    def _make_room(self, wanted: int) -> None:
         """Oldest first: rows of single operations and calls, then whole sessions; to well below the limit, so that
         this is not done after every batch."""
-        wanted = self._cached_rows * 3 // 4
         sessions, rows_of = self.sessions, self._rows_of
         for session_id, session in sessions.items():
             if self._rows <= wanted:
@@ -249,7 +262,7 @@ class ShardWork:
             return
         for session_id, session in self.sessions.items():
             if session_id not in self._rows_of:
-                self._rows_of[session_id] = kept = sum(len(table.cells) for table in session.tables)
+                self._rows_of[session_id] = kept = session.size()
                 self._rows += kept
 
 

@@ -27,7 +27,6 @@ from dalsegno.projections.registry import built_in
 from dalsegno.state.kv import WriteBatch
 from dalsegno.state.rocks import RocksStore
 from dalsegno.state.shard import Shard, ShardIdentity
-from dalsegno.state.work import CACHED_ROWS
 
 BATCH_RECORDS = 10_000
 STALL_SECONDS = 60.0
@@ -112,7 +111,7 @@ def fold(log: LogReading, folder: Path, projections: Sequence[Projection[Any]], 
             identity=_identity(number, log.partitions),
             schemas=schemas,
             projections=projections,
-            cached_rows=CACHED_ROWS if keep else sys.maxsize,
+            cached_rows=None if keep else sys.maxsize,
         )
         for number in range(log.partitions)
     ]
@@ -232,4 +231,3 @@ class _Dropped:
 
 def _drop(_key: bytes, _value: bytes) -> None:
     """What a put costs where nothing is kept."""
-

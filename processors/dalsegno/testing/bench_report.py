@@ -36,7 +36,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Line:
-    """One measured stage. ``ratio`` is to ``decode``; ``load`` the machine's load average when it began."""
+    """One measured stage. ``ratio`` is to ``decode`` by the clock, ``cpu_ratio`` by processor time, which others on the
+    machine disturb less; ``load`` is the load average when it began."""
 
     stage: str
     what: str
@@ -45,6 +46,7 @@ class Line:
     per_second: float
     cpu_us: float
     ratio: float | None
+    cpu_ratio: float | None
     peak_mib: float
     load: float
 
@@ -76,7 +78,7 @@ class Report(NamedTuple):
 _Figure: TypeAlias = Callable[[], float]
 
 
-class _Raw(NamedTuple):
+class Raw(NamedTuple):
     stage: str
     events: int
     seconds: float
@@ -88,10 +90,10 @@ class _Raw(NamedTuple):
 def run(world: BenchWorld, stages: Iterable[str], say: Callable[[str], None]) -> Report:
     """Measure these stages (of ``STAGES``), each in processes of its own."""
     wanted = set(stages)
-    raw: dict[str, _Raw] = {}
+    raw: dict[str, Raw] = {}
 
     def note(name: str, events: int, seconds: float, cpu: float, peak: int, load: float) -> None:
-        raw[name] = _Raw(name, events, seconds, cpu, peak, load)
+        raw[name] = Raw(name, events, seconds, cpu, peak, load)
         say(f"{name}: {events / seconds:,.0f} events/s ({seconds:.1f} s, load {load:.1f})")
 
     world.prepare()
@@ -102,7 +104,7 @@ def run(world: BenchWorld, stages: Iterable[str], say: Callable[[str], None]) ->
     _workers(world, wanted, note)
     flat = measure(FLAT_EVENTS) if "flat" in wanted else None
     lines = _lines(raw)
-    return Report(asdict(world.mix), machine(), lines, _bars(raw, flat))
+    return Report(asdict(world.mix), machine(), lines, bars(raw, flat))
 
 
 def _workers(world: BenchWorld, wanted: set[str], note: Callable[..., None]) -> None:
@@ -133,8 +135,10 @@ def _one(world: BenchWorld, name: str, ends: dict[int, int], note: Callable[...,
     note(name, sum(ends.values()), seconds, found["cpu_seconds"], found["peak_bytes"], load)
 
 
-def _lines(raw: dict[str, _Raw]) -> list[Line]:
-    base = raw["decode"].events / raw["decode"].seconds if "decode" in raw else None
+def _lines(raw: dict[str, Raw]) -> list[Line]:
+    decode = raw.get("decode")
+    base = None if decode is None else decode.events / decode.seconds
+    base_cpu = 0.0 if decode is None else decode.cpu_seconds / decode.events * 1e6
     lines = []
     for name, what in {**LOOP_STAGES, **OTHER_STAGES}.items():
         found = raw.get(name)
@@ -144,13 +148,13 @@ def _lines(raw: dict[str, _Raw]) -> list[Line]:
         ratio = None if base is None or name == "tail" else round(rate / base, 3)
         cpu = round(found.cpu_seconds / found.events * 1e6, 2)
         peak = round(found.peak_bytes / MIB, 1)
-        lines.append(
-            Line(name, what, found.events, round(found.seconds, 2), round(rate), cpu, ratio, peak, round(found.load, 1))
-        )
+        by_cpu = None if ratio is None else round(base_cpu / cpu, 3)
+        seconds, load = round(found.seconds, 2), round(found.load, 1)
+        lines.append(Line(name, what, found.events, seconds, round(rate), cpu, ratio, by_cpu, peak, load))
     return lines
 
 
-def _bars(raw: dict[str, _Raw], flat: Flat | None) -> list[Bar]:
+def bars(raw: dict[str, Raw], flat: Flat | None) -> list[Bar]:
     def rate(name: str) -> float:
         return raw[name].events / raw[name].seconds
 
@@ -161,7 +165,7 @@ def _bars(raw: dict[str, _Raw], flat: Flat | None) -> list[Bar]:
         return Bar(what, wanted, f"{value:.3g}", good(value))
 
     one, two, small = ["decode", "journal"], ["worker", "two"], ["memory", "worker"]
-    bars = [
+    judged = [
         bar("sessions, journal and digest : decode", ">= 0.25", one, lambda: rate("journal") / rate("decode"),
             lambda x: x >= 0.25),
         bar("two processes : one", ">= 1.6", two, lambda: rate("two") / rate("worker"), lambda x: x >= 1.6),
@@ -173,10 +177,10 @@ def _bars(raw: dict[str, _Raw], flat: Flat | None) -> list[Bar]:
             lambda: raw["worker"].peak_bytes / raw["memory"].peak_bytes, lambda x: x <= 1.2),
     ]  # fmt: skip
     if flat is None:
-        return [*bars, Bar("rows and bytes per event over a long session", "flat", "not measured", None)]
+        return [*judged, Bar("rows and bytes per event over a long session", "flat", "not measured", None)]
     found = f"{flat.first_rows:.2f} -> {flat.last_rows:.2f} rows, {flat.first_bytes:.0f} -> {flat.last_bytes:.0f} bytes"
     same = flat.first_rows == flat.last_rows and abs(flat.last_bytes / flat.first_bytes - 1) <= 0.01
-    return [*bars, Bar("rows and bytes per event over a long session", "equal, within 1 %", found, same)]
+    return [*judged, Bar("rows and bytes per event over a long session", "equal, within 1 %", found, same)]
 
 
 def machine() -> dict[str, Any]:

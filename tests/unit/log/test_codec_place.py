@@ -172,3 +172,28 @@ def _admin_action() -> dict[str, object]:
         "at": 1,
         "reason": "asked for",
     }
+
+
+def test_the_short_way_and_the_long_way_say_the_same() -> None:
+    """An event whose bytes give its key is placed without taking the key apart; with anything else nothing changes."""
+    good = chain(SCHEMAS, "s-1", 40) + chain(SCHEMAS, "id:with:colons", 3) + chain(SCHEMAS, "x" * 200, 3)
+    odd: list[tuple[bytes | None, bytes | None]] = []
+    for key, value in good[:6]:
+        odd += [(key, None), (None, value), (key[:-1], value), (key + b"0", value), (key.upper(), value)]
+        odd += [
+            (b"s-2" + key[3:], value),
+            (key, value + b"x"),
+            (key, value[:-1]),
+            (key, value[:12]),
+            (b"0" + key, value),
+        ]
+    writer, sample = SCHEMAS.event("MessageReceived"), good[4][1]
+    odd += [rekeyed(writer, "s-1", 5, body) for body in (sample[10:] + b"x", sample[10:-1], b"")]
+    odd += [rekeyed(writer, session, seq, sample[10:]) for session, seq in (("s-1", 7), ("s-2", 5), ("y" * 201, 5))]
+    events = 0
+    for key, value in [*good, *odd]:
+        for partition in range(PARTITIONS):
+            short = place(SCHEMAS, key, value, partition, PARTITIONS)
+            assert short == codec._place_step_by_step(SCHEMAS, key, value, partition, PARTITIONS)
+            events += isinstance(short, Event)
+    assert events == len(good)
