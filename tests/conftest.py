@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -88,3 +90,14 @@ def kafka(bootstrap: str) -> KafkaForTest:
     from dalsegno.log.kafka import KafkaConfig
 
     return KafkaForTest(KafkaConfig(bootstrap), f"t{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def open_tmp_path() -> Iterator[Path]:
+    """A folder that other users may enter: pytest's own is closed to them, again at every start of a pytest."""
+    made = Path(tempfile.mkdtemp(prefix="dalsegno-test-"))
+    made.chmod(0o755)
+    yield made
+    for folder, _, _ in os.walk(made):
+        Path(folder).chmod(0o755)
+    shutil.rmtree(made)

@@ -26,6 +26,8 @@ Headers: TypeAlias = "list[tuple[str, bytes]]"
 
 DELIVERY_TIMEOUT_SECONDS = 120.0
 QUEUE_TIMEOUT_SECONDS = 30.0
+# After a purge every report is there to be served: this bounds a thread that does not come, nothing else.
+CLOSE_TIMEOUT_SECONDS = 3.0
 _POLL_SECONDS = 0.05
 _FLUSH_SECONDS = 1.0
 
@@ -140,9 +142,9 @@ class KafkaTransport:
         if self._closed:
             return
         self._closed = True
-        self._poller.join(QUEUE_TIMEOUT_SECONDS)
         self._producer.purge()
-        self._drain(self._producer, QUEUE_TIMEOUT_SECONDS)
+        self._drain(self._producer, CLOSE_TIMEOUT_SECONDS)
+        self._poller.join(CLOSE_TIMEOUT_SECONDS)
 
     def partitions(self, topic: str) -> int:
         return reader.partitions_of(self._cfg, topic)

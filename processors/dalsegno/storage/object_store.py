@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
-from dalsegno.errors import DiskFull, NotPermitted, Usage
+from dalsegno.errors import DiskFull, NotPermitted, StoreDamaged, Usage
 from dalsegno.storage.files import sync_file, sync_folder
 
 TEMPORARY = ".tmp"
@@ -194,7 +194,7 @@ class FolderStore:
 
 @contextmanager
 def os_errors(doing: str) -> Iterator[None]:
-    """The operating system's refusals as errors of ours: DiskFull, NotPermitted. Others pass as they are."""
+    """The operating system's errors as ours: DiskFull, NotPermitted, else StoreDamaged with what it said."""
     try:
         yield
     except OSError as error:
@@ -213,7 +213,12 @@ def os_errors(doing: str) -> Iterator[None]:
                 todo="correct owner or mode; nothing was changed",
                 path=where,
             ) from error
-        raise
+        raise StoreDamaged(
+            f"could not {doing}: {error.strerror or error}{f' ({where})' if where else ''}",
+            wanted="a working file system and a path that it takes",
+            todo="look at the disk and at the path; nothing was changed",
+            path=where,
+        ) from error
 
 
 def _unless_missing(error: OSError) -> None:

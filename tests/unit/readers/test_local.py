@@ -34,6 +34,11 @@ def begun(*names: str) -> list[Written]:
 
 
 @pytest.fixture
+def tmp_path(open_tmp_path: Path) -> Path:
+    return open_tmp_path
+
+
+@pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
     with House(tmp_path) as found:
         yield found

@@ -91,6 +91,11 @@ class Machine:
 
 
 @pytest.fixture
+def tmp_path(open_tmp_path: Path) -> Path:
+    return open_tmp_path
+
+
+@pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     found = Machine(tmp_path)
     yield found
