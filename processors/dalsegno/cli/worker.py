@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_NO_WORKER = 0, 1, 6
 # A worker writes its status several times a second; one that did not for so long hangs.
 SILENT_SECONDS = 30.0
+# Transactions fail for a moment in every rebalance; one that has not gone through for so long is no moment.
+NOT_SENDING_SECONDS = 30.0
 _COLUMNS = ("slot", "worker", "partition", "state", "cursor", "committed", "end", "behind", "held", "reason")
 
 
@@ -113,6 +115,9 @@ def _problem(found: dict[str, Any], running: bool) -> str | None:
     if stopped:
         reasons = "; ".join(f"partition {number}: {found['partitions'][number]['reason']}" for number in stopped)
         return f"stopped: {reasons}"
+    failing_since = found.get("emitter_failing_since")
+    if failing_since is not None and time.time() - failing_since > NOT_SENDING_SECONDS:
+        return f"sends nothing to the projection topics since {time.time() - failing_since:.0f} s: {found['emitter']}"
     return None
 
 

@@ -32,6 +32,7 @@ import faust
 from faust.app.base import BootStrategy
 from faust.contrib.asgi import faust_app_running
 
+from dalsegno.errors import WaitTimeout
 from dalsegno.state.collector import collect_rarely
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.worker import Worker
@@ -165,7 +166,14 @@ class _Threaded(faust.Service):
         """End the work at the edge of a round and wait for that."""
         self.finishing = True
         self._wake.set()
-        await asyncio.wait_for(self._finished.wait(), SERVICE_STOP_SECONDS)
+        try:
+            await asyncio.wait_for(self._finished.wait(), SERVICE_STOP_SECONDS)
+        except TimeoutError as error:
+            raise WaitTimeout(
+                f"the worker's {self._name} did not come to an end within {SERVICE_STOP_SECONDS:g} s",
+                wanted="an orderly stop",
+                todo="start the worker again: it goes on from its shards and the group's commits",
+            ) from error
 
     @faust.Service.task
     async def _work(self) -> None:

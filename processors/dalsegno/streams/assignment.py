@@ -25,7 +25,7 @@ from functools import partial
 
 from confluent_kafka import Consumer, TopicPartition
 
-from dalsegno.errors import DalsegnoError, OtherHistory, StoreDamaged
+from dalsegno.errors import OtherHistory, StoreDamaged
 from dalsegno.log import admin
 from dalsegno.log.kafka import kafka_errors, translate
 from dalsegno.model.choose import Choice, LocalShard, ShardSnapshot, choose
@@ -34,7 +34,7 @@ from dalsegno.state.generations import PartitionFolder
 from dalsegno.state.slot import Slot
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.house import House
-from dalsegno.streams.opening import Opener, Plan, Topic, stop
+from dalsegno.streams.opening import Opener, Plan, Topic
 from dalsegno.streams.partition import Partition
 from dalsegno.streams.snapshotter import Snapshotter
 
@@ -74,9 +74,9 @@ class Assignment:
             commits = self._read_commits(consumer, partitions)
             topic = self._look_at_topic()  # after the commits, so that none of them can be ahead of its watermarks
             snapshots = self._snapshotter.catalogue(topic.identity)
-        except DalsegnoError as error:
+        except Exception as error:
             for partition in partitions:
-                stop(partition, error)
+                partition.stop(error)
             return
         for partition in partitions:
             try:
@@ -85,7 +85,7 @@ class Assignment:
                     self._commit_first(consumer, partition, plan.choice.commit_first)
                     plan = plan._replace(commit=plan.choice.commit_first)
             except Exception as error:
-                stop(partition, error)
+                partition.stop(error)
                 continue
             again = partial(self._choose_again, partition)
             self._house.give(partition.number, partial(self._opener.open, partition, plan, again))
@@ -101,8 +101,12 @@ class Assignment:
 
     def _read_commits(self, consumer: Consumer, partitions: Sequence[Partition]) -> dict[int, Commit | None]:
         wanted = [TopicPartition(self._config.names.events, partition.number) for partition in partitions]
-        with kafka_errors("read the committed offsets", group=self._config.names.group):
+        doing, group = "read the committed offsets", self._config.names.group
+        with kafka_errors(doing, group=group):
             found = consumer.committed(wanted, timeout=self._config.commit_read_seconds)
+        for tp in found:
+            if tp.error is not None:  # its offset then looks like "no commit", which is another thing altogether
+                raise translate(tp.error, doing, group=group, partition=tp.partition)
         self._config.fault("assign.1")
         return {tp.partition: read_commit(tp.offset, tp.metadata) for tp in found}
 

@@ -78,7 +78,9 @@ class Emitter:
         self._topic_of = topic_of
         self._producer: Producer | None = None
         self.failing: str | None = None
-        """Why the last transaction failed; None once one went through."""
+        """Why the last transaction failed; None once one went through, or when there is nothing to send."""
+        self.failing_since: float | None = None
+        """When that began, in seconds since 1970."""
 
     def open(self) -> None:
         """Make the producer. Ends a transaction that an earlier life of this slot left open. Raises as ``kafka_errors``
@@ -111,6 +113,7 @@ class Emitter:
                 metadata = self._metadata()
                 chosen = [] if metadata is None else self._choose()
                 if not chosen:
+                    self._fails(None)
                     return False
                 self._config.fault("emit.1")
                 self._send(chosen, metadata)
@@ -119,7 +122,7 @@ class Emitter:
                 return False
             except DalsegnoError as error:  # no new producer yet
                 log.warning("emit_failed", extra={"error": str(error)})
-                self.failing = str(error)
+                self._fails(str(error))
                 return False
             self._sent(chosen)
             self._config.fault("emit.5")
@@ -134,7 +137,13 @@ class Emitter:
         for partition in sorted(self._table.values(), key=lambda each: not each.draining):
             if left <= 0:
                 break
-            part = self._choose_from(partition, left, first=not chosen)
+            try:
+                part = self._choose_from(partition, left, first=not chosen)
+            except Exception as error:
+                # A shard that cannot be read keeps its own rows back, and nobody else's. It is said once per retry.
+                if partition.error is None:
+                    partition.stop(error)
+                continue
             if part is not None:
                 chosen.append(part)
                 left -= len(part.rows)
@@ -173,8 +182,8 @@ class Emitter:
     def _send(self, chosen: list[Chosen], metadata: Any) -> None:
         producer = self._producer
         assert producer is not None
-        producer.begin_transaction()
         try:
+            producer.begin_transaction()
             for part in chosen:
                 for topic, key, value in part.rows:
                     self._produce(producer, topic, part.partition.number, key, value)
@@ -225,13 +234,17 @@ class Emitter:
             self._producer = None
 
     def _sent(self, chosen: list[Chosen]) -> None:
-        self.failing = None
+        self._fails(None)
         for part in chosen:
             partition = part.partition
             with partition.lock:
                 partition.committed = part.commit
-                if partition.shard is not None:
-                    partition.shard.clear_outbox(part.items)
+                try:
+                    if partition.shard is not None:
+                        partition.shard.clear_outbox(part.items)
+                except Exception as error:
+                    partition.stop(error)  # what stays in its outbox is sent once more: the same values
+                    continue
                 for _ in range(min(part.reports, len(partition.reports))):
                     partition.reports.popleft()
                 if part.whole:
@@ -246,4 +259,8 @@ class Emitter:
             log.info("emit_during_rebalance", extra=facts)  # normal while the group changes
         else:
             log.warning("emit_failed", extra=facts)
-        self.failing = f"{cause.name()}: {cause.str()}"
+        self._fails(f"{cause.name()}: {cause.str()}")
+
+    def _fails(self, why: str | None) -> None:
+        self.failing_since = None if why is None else self.failing_since or time.time()
+        self.failing = why

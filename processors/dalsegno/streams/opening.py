@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dalsegno.errors import DalsegnoError
 from dalsegno.log import admin
 from dalsegno.log.reader import read_range
 from dalsegno.model.choose import Action, Choice, LocalShard, ShardSnapshot
@@ -106,7 +105,7 @@ class Opener:
         except Exception as error:
             if shard is not None:
                 shard.close()
-            stop(partition, error)
+            partition.stop(error)
             return
         self._reader().release(partition)
         self._switch.try_at(partition)
@@ -225,13 +224,3 @@ def step_over_hole(shard: Shard, hole_to: int | None, log_start: int) -> None:
     if end > cursor:
         log.warning("hole_accepted", extra={"offset": cursor, "next_offset": end})
         shard.apply(shard.generation, cursor, end, [])
-
-
-def stop(partition: Partition, error: Exception) -> None:
-    """Turn the partition red and say why in the log."""
-    partition.stop(error)
-    log.error(
-        "partition_stopped",
-        extra={"partition": partition.number, "error": str(error), "failures": partition.failures},
-        exc_info=not isinstance(error, DalsegnoError),
-    )

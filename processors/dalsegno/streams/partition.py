@@ -18,6 +18,7 @@ number that does not begin at the cursor is an error: a hole or a repetition can
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections import deque
@@ -36,6 +37,8 @@ from dalsegno.model.cursor import Commit
 from dalsegno.state.generations import PartitionFolder
 from dalsegno.state.shard import Applied, Shard
 from dalsegno.streams.quarantine import REPORTS_KEPT, Report, reports_of
+
+log = logging.getLogger("dalsegno.streams")
 
 RETRY_FIRST_SECONDS = 0.5
 RETRY_LAST_SECONDS = 60.0
@@ -190,8 +193,9 @@ class Partition:
                 self.reports.extend(reports_of(batch.records, reasons))
             return applied
 
-    def stop(self, error: Exception) -> None:
-        """Turn red: nothing is read until ``retry_at``, or for good when only an operator can mend it."""
+    def stop(self, error: Exception, **facts: object) -> None:
+        """Turn red and say why in the log: nothing is read until ``retry_at``, or for good when only an operator can
+        mend it. ``facts`` go into the log line."""
         with self.lock:
             self.error = error
             self.failures += 1
@@ -201,6 +205,12 @@ class Partition:
             else:
                 wait = min(RETRY_LAST_SECONDS, RETRY_FIRST_SECONDS * 2 ** (self.failures - 1))
                 self.retry_at = time.monotonic() + wait
+            failures = self.failures
+        log.error(
+            "partition_stopped",
+            extra={"partition": self.number, "error": str(error), "failures": failures, **facts},
+            exc_info=None if isinstance(error, DalsegnoError) else error,
+        )
 
     def close(self) -> None:
         """Give the shard up. Waits for whoever works on it."""

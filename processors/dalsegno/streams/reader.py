@@ -58,7 +58,7 @@ class Assigner(Protocol):
 
 
 class LogConsumer:
-    """The consumer of the events topic. All methods but ``ask`` and the properties belong to one thread."""
+    """The consumer of the events topic. All methods but ``ask``, ``hold`` and ``release`` belong to one thread."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class LogConsumer:
 
     def step(self) -> list[Fetched]:
         """One round: do what was asked, fetch, take the group's metadata. Raises what ends the worker."""
-        for _ in range(len(self._asked)):
-            self._asked.popleft()(self._consumer)
         with kafka_errors(f"read {self._topic}", topic=self._topic):
+            for _ in range(len(self._asked)):
+                self._asked.popleft()(self._consumer)
             messages = self._consumer.consume(self._config.records_per_batch, POLL_SECONDS)
             self.group_metadata = self._consumer.consumer_group_metadata()
         return self._split(messages)
@@ -141,11 +141,18 @@ class LogConsumer:
             consumer.pause([TopicPartition(self._topic, partition.number)])
 
     def _release(self, consumer: Consumer, partition: Partition) -> None:
-        with partition.lock:
+        if partition.switching:
+            return  # the switch releases it when it is done
+        if not partition.lock.acquire(blocking=False):
+            self.release(partition)  # whoever works on this shard keeps the others from being read else
+            return
+        try:
             cursor = partition.cursor
             if self._table.get(partition.number) is not partition or cursor is None or partition.error is not None:
                 return
             number = partition.new_assignment()
+        finally:
+            partition.lock.release()
         try:
             consumer.seek(TopicPartition(self._topic, partition.number, cursor))
         except KafkaException as error:
@@ -200,8 +207,8 @@ class LogConsumer:
             partition = self._table[number]
             position = self._positions[number][1]
             self.hold(partition)
-            partition.stop(translate(error, f"read {self._topic}-{number} at offset {position}", **facts))
-            log.error("partition_stopped", extra=facts | {"offset": position, "error": error.str()})
+            cause = translate(error, f"read {self._topic}-{number} at offset {position}", **facts)
+            partition.stop(cause, offset=position)
             return
         log.warning("reader_error", extra=facts | {"error": error.str()})
 

@@ -84,7 +84,6 @@ def retry_held(partition: Partition) -> None:
             freed = partition.shard.retry_held()
         except Exception as error:
             partition.stop(error)
-            log.exception("partition_stopped", extra={"partition": partition.number})
             return
     if freed:
         log.info("held_records_retried", extra={"partition": partition.number, "records": freed})

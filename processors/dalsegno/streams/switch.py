@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from dalsegno.errors import DalsegnoError
 from dalsegno.log import admin
 from dalsegno.log.reader import read_range
 from dalsegno.log.topics import projection_topic
@@ -90,11 +89,6 @@ class Switch:
                 )
         except Exception as error:
             partition.stop(error)
-            log.error(
-                "partition_stopped",
-                extra={"partition": partition.number, "error": str(error)},
-                exc_info=not isinstance(error, DalsegnoError),
-            )
             return
         finally:
             partition.switching = False

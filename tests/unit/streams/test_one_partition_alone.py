@@ -1,0 +1,236 @@
+"""What goes wrong in one partition, or for a moment, stays there: the others are read, emitted and stopped in order."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from dalsegno.errors import KafkaForbidden, StoreDamaged, WaitTimeout
+from dalsegno.log import admin
+from dalsegno.log.kafka import KafkaConfig
+from dalsegno.model.cursor import Commit
+from dalsegno.state.generations import PartitionFolder
+from dalsegno.state.slot import is_held, open_slot, read_status
+from dalsegno.streams import emitter, reader
+from dalsegno.streams.assignment import Assignment
+from dalsegno.streams.config import WorkerConfig, no_fault
+from dalsegno.streams.emitter import Emitter
+from dalsegno.streams.partition import Partition
+from dalsegno.streams.reader import LogConsumer
+from dalsegno.streams.worker import Worker
+
+NOBODY = KafkaConfig("127.0.0.1:1")
+
+
+class Shard:
+    """As much of a shard as the emitter and the reader see."""
+
+    def __init__(self, next_offset: int, damage: Exception | None = None) -> None:
+        self.cursor = SimpleNamespace(next_offset=next_offset)
+        self.held_sessions = 0
+        self.damage = damage
+
+    def outbox(self, _: int) -> list[Any]:
+        if self.damage is not None:
+            raise self.damage
+        return []
+
+    def clear_outbox(self, _: list[Any]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Producer:
+    """A transactional producer that keeps what was committed."""
+
+    def __init__(self, begin: KafkaError | None = None) -> None:
+        self.begin = begin
+        self.committed: list[TopicPartition] = []
+
+    def init_transactions(self, _: float) -> None:
+        pass
+
+    def begin_transaction(self) -> None:
+        if self.begin is not None:
+            raise KafkaException(self.begin)
+
+    def flush(self, _: float) -> int:
+        return 0
+
+    def send_offsets_to_transaction(self, offsets: list[TopicPartition], *_: Any) -> None:
+        self.committed += offsets
+
+    def commit_transaction(self, _: float) -> None:
+        pass
+
+
+class Consumer:
+    """A consumer that notes where it was sent."""
+
+    def __init__(self) -> None:
+        self.sought: list[int] = []
+
+    def seek(self, place: TopicPartition) -> None:
+        self.sought.append(place.offset)
+
+    def resume(self, _: list[TopicPartition]) -> None:
+        pass
+
+    def pause(self, _: list[TopicPartition]) -> None:
+        pass
+
+    def consume(self, *_: Any) -> list[Any]:
+        return []
+
+    def consumer_group_metadata(self) -> object:
+        return object()
+
+    def committed(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:  # noqa: ARG002
+        refused = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+        return [SimpleNamespace(partition=tp.partition, offset=-1001, metadata=None, error=refused) for tp in wanted]  # type: ignore[misc]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> WorkerConfig:
+    return WorkerConfig(NOBODY, "p", tmp_path / "data", tmp_path / "store")
+
+
+def partition(tmp_path: Path, number: int, shard: Shard) -> Partition:
+    made = Partition(number, PartitionFolder(tmp_path, "0" * 32, number), no_fault)
+    made.shard = shard  # type: ignore[assignment]
+    made.generation, made.base, made.emitter = "g", "-", "e"
+    return made
+
+
+def emitting(config: WorkerConfig, table: dict[int, Partition]) -> Emitter:
+    return Emitter(config, "id", "worker", table, threading.Lock(), object, str)
+
+
+def test_a_shard_that_cannot_be_read_keeps_its_own_rows_back_and_nobody_elses(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer()
+    monkeypatch.setattr(emitter, "make_producer", lambda *_: producer)
+    table = {
+        0: partition(tmp_path, 0, Shard(7, StoreDamaged("a row is no row"))),
+        1: partition(tmp_path, 1, Shard(9, RuntimeError("Corruption: block checksum mismatch"))),
+        2: partition(tmp_path, 2, Shard(5)),
+    }
+    emitting(config, table).tick()
+    assert [(tp.partition, tp.offset) for tp in producer.committed] == [(2, 5)]
+    assert isinstance(table[0].error, StoreDamaged)
+    assert isinstance(table[1].error, RuntimeError)
+    assert table[2].committed == Commit(5, "g", "-", "e")
+
+
+def test_a_producer_that_is_dead_when_a_transaction_begins_is_made_anew(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [Producer(KafkaError(KafkaError._FENCED, "fenced", fatal=True)), Producer()]
+    monkeypatch.setattr(emitter, "make_producer", lambda *_: made.pop(0))
+    last = made[1]
+    sending = emitting(config, {0: partition(tmp_path, 0, Shard(5))})
+    sending.tick()
+    began = [sending.failing, sending.failing_since]
+    assert None not in began
+    sending.tick()
+    assert [tp.offset for tp in last.committed] == [5]
+    assert [sending.failing, sending.failing_since] == [None, None]
+
+
+def test_reading_goes_on_while_one_shard_is_worked_on(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Consumer()
+    monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
+    table = {0: partition(tmp_path, 0, Shard(7))}
+    reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
+    taken, give_back = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with table[0].lock:
+            taken.set()
+            give_back.wait(10)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert taken.wait(10)
+    reading.release(table[0])
+    done = threading.Event()
+
+    def step() -> None:
+        reading.step()
+        done.set()
+
+    stepping = threading.Thread(target=step)
+    stepping.start()
+    went_on = done.wait(5)
+    give_back.set()
+    worker.join(10)
+    stepping.join(10)
+    assert went_on
+    assert client.sought == []
+    reading.step()
+    assert client.sought == [7]
+
+
+def test_a_switch_alone_releases_what_it_holds(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Consumer()
+    monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
+    table = {0: partition(tmp_path, 0, Shard(7))}
+    reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
+    table[0].switching = True
+    reading.release(table[0])
+    reading.step()
+    assert client.sought == []
+
+
+def test_a_commit_that_may_not_be_read_is_not_taken_for_none(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "topic_facts", lambda *_: SimpleNamespace(topic_id="0" * 32))
+    slot = open_slot(tmp_path, "p")
+    try:
+        assigning = Assignment(config, slot, None, None, None)  # type: ignore[arg-type]
+        given = assigning.make(3)
+        assigning.assigned(Consumer(), [given])  # type: ignore[arg-type]
+    finally:
+        slot.close()
+    assert isinstance(given.error, KafkaForbidden)
+
+
+def test_a_partition_that_was_taken_away_is_not_assigned_again(config: WorkerConfig, tmp_path: Path) -> None:
+    seen: list[Partition] = []
+    worker = Worker(config, None)
+    worker._assignment = SimpleNamespace(assigned=lambda _, partitions: seen.extend(partitions))  # type: ignore[assignment]
+    here, gone = partition(tmp_path, 0, Shard(1)), partition(tmp_path, 1, Shard(1))
+    worker.table[0] = here
+    worker._assign_again(Consumer(), gone)  # type: ignore[arg-type]
+    worker._assign_again(Consumer(), here)  # type: ignore[arg-type]
+    assert seen == [here]
+
+
+def test_a_worker_that_cannot_leave_in_time_gives_its_slot_free_and_says_how_it_ended(config: WorkerConfig) -> None:
+    def hangs() -> None:
+        raise WaitTimeout("work on shards was not done within 120 s")
+
+    worker = Worker(config, None)
+    worker._slot = worker.slot = open_slot(config.data, config.prefix)
+    worker._ready = True
+    worker._reader = SimpleNamespace(close=hangs)  # type: ignore[assignment]
+    folder = worker.slot.folder
+    worker.close()
+    assert isinstance(worker.error, WaitTimeout)
+    assert not is_held(folder)
+    status = read_status(folder)
+    assert status is not None
+    assert status["state"] == "FAILED"
