@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dalsegno.errors import StoreDamaged
-from dalsegno.state.slot import slot_folders, sync_folder, write_atomically
+from dalsegno.state.slot import slot_folders
+from dalsegno.storage.files import sync_folder, write_atomically
 
 POINTER = "CURRENT"
 TEMPORARY = ".tmp"
@@ -36,7 +37,7 @@ class PartitionFolder:
     def current(self) -> str | None:
         """Name of the folder that readers see; None before the first one. Raises StoreDamaged if it is not there."""
         try:
-            name = (self.path / POINTER).read_text("ascii").strip()
+            name = (self.path / POINTER).read_bytes().decode("ascii", "replace").strip()
         except FileNotFoundError:
             return None
         if not _FOLDER.match(name) or not (self.path / name).is_dir():
@@ -50,7 +51,7 @@ class PartitionFolder:
 
     def point_to(self, name: str) -> None:
         """Let readers see this folder from now on: one rename."""
-        write_atomically(self.path / POINTER, name.encode("ascii"), durable=True)
+        write_atomically(self.path / POINTER, name.encode("ascii"))
 
     def folders(self) -> list[str]:
         """Names of all whole shard folders, oldest attempt first."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dalsegno.errors import NotPermitted, StoreDamaged, StoreLocked
+from dalsegno.storage.files import write_atomically
 
 SLOTS = "slots"
 MAX_SLOTS = 256
@@ -44,7 +45,7 @@ class Slot:
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Replace ``status.json`` in one step: a reader sees the old one or the new one."""
-        write_atomically(self.folder / STATUS_FILE, json.dumps(status, sort_keys=True).encode())
+        write_atomically(self.folder / STATUS_FILE, json.dumps(status, sort_keys=True).encode(), durable=False)
 
     def close(self) -> None:
         """Give the slot free. The lock also ends with the process, however it ends."""
@@ -115,28 +116,6 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     return status
 
 
-def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Write a file so that it is never seen half written. ``durable``: it also survives a crash of the machine."""
-    part = path.with_name(path.name + ".tmp")
-    with open(part, "wb") as file:
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(part, path)
-    if durable:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder (creations, renames) survive a crash of the machine."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _try_lock(folder: Path) -> int | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,10 +147,10 @@ def _locked(handle: int, kind: int) -> bool:
 def _read_or_make_id(folder: Path) -> str:
     path = folder / _ID_FILE
     try:
-        found = path.read_text("ascii").strip()
+        found = path.read_bytes().decode("ascii", "replace").strip()
     except FileNotFoundError:
         found = uuid.uuid4().hex
-        write_atomically(path, found.encode(), durable=True)
+        write_atomically(path, found.encode())
     if not _ID.match(found):
         raise StoreDamaged(
             f"{path} holds no slot id", wanted="32 hex characters", todo="delete this file", folder=str(folder)
