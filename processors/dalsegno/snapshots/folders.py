@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from pathlib import Path
 
 from dalsegno.errors import NotFound, StoreDamaged
@@ -19,11 +19,11 @@ class RocksFolders:
         self._budget = budget
 
     def marks(self, folder: Path) -> Marks:
-        """What the state says of itself. The folder is only read. Raises StoreDamaged, NotPermitted."""
-        scratch = folder.with_name(folder.name + ".look")
-        try:
+        """What the state says of itself. The folder is only read; several may look at once. Raises StoreDamaged,
+        NotPermitted."""
+        with tempfile.TemporaryDirectory(prefix="dalsegno-look-") as scratch:
             try:
-                store = open_secondary(folder, scratch, self._budget)
+                store = open_secondary(folder, Path(scratch), self._budget)
             except NotFound as error:
                 raise StoreDamaged(
                     f"{folder} holds no shard: no store is there",
@@ -35,8 +35,6 @@ class RocksFolders:
                 return _marks(store, str(folder))
             finally:
                 store.close()
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
 
     def adopt(self, folder: Path, generation: str, base: str) -> None:
         """Write the new generation and base into the shard, make it a copy of its own, and bring it onto the disk."""
