@@ -37,7 +37,7 @@ def test_all_stages_are_measured_and_the_events_are_published_once(world: World,
     found = {line["stage"]: line for line in said.json["stages"]}
     # With fewer events than the small figure there is nothing to compare the memory with.
     assert list(found) == [name for name in stages if name != "memory"]
-    assert all(line["seconds"] > 0 and line["peak_mib"] > 20 for line in found.values())
+    assert all(line["per_second"] > 0 and line["peak_mib"] > 20 for line in found.values())
     assert {name: line["events"] for name, line in found.items() if name != "tail"} == dict.fromkeys(
         [name for name in found if name != "tail"], 2000
     )

@@ -29,7 +29,7 @@ log = logging.getLogger("dalsegno.log")
 
 REQUEST_TIMEOUT_SECONDS = 30.0
 STALL_TIMEOUT_SECONDS = 60.0
-# `consume(n, timeout)` waits for n records or the timeout, EOF or not: this is what a nearly empty partition costs.
+# How long to wait for a first message. `consume(n, timeout)` would wait so long for the last of n as well.
 POLL_SECONDS = 0.1
 
 _CONSUMER = {
@@ -82,7 +82,7 @@ def split(messages: Iterable[Message]) -> Polled:
 def to_record(message: Message) -> LogRecord:
     leader_epoch = message.leader_epoch()
     return LogRecord(
-        Offset(message.offset()),  # type: ignore[arg-type]
+        message.offset(),  # type: ignore[arg-type]
         message.key(),
         message.value(),
         message.timestamp()[1],
@@ -249,7 +249,10 @@ def _poll(cfg: KafkaConfig, reader: Consumer, topic: str, partition: int, positi
     """One ``consume``. The client says "out of range" once and is silent ever after, so an error is raised at once;
     what came with it is dropped, and since the position has not moved, nothing is skipped."""
     with kafka_errors(f"read {topic}-{partition}", topic=topic, partition=partition):
-        polled = split(reader.consume(batch, POLL_SECONDS))
+        messages = reader.consume(1, POLL_SECONDS)
+        if messages and batch > 1:
+            messages += reader.consume(batch - 1, 0.0)
+        polled = split(messages)
     for error in polled.errors:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             now = bounds(cfg, topic, [partition])[partition]

@@ -15,7 +15,7 @@ from dalsegno.errors import WaitTimeout
 
 log = logging.getLogger("dalsegno.streams")
 
-THREADS = 2
+THREADS = 4
 WAIT_SECONDS = 120.0
 Job = Callable[[], None]
 

@@ -76,6 +76,8 @@ class Report(NamedTuple):
 
 
 _Figure: TypeAlias = Callable[[], float]
+_Note: TypeAlias = Callable[[str, int, float, float, int, float], None]
+"""Takes name, events, seconds, processor seconds, peak in bytes, load."""
 
 
 class Raw(NamedTuple):
@@ -97,17 +99,23 @@ def run(world: BenchWorld, stages: Iterable[str], say: Callable[[str], None]) ->
         say(f"{name}: {events / seconds:,.0f} events/s ({seconds:.1f} s, load {load:.1f})")
 
     world.prepare()
+    try:
+        _measure(world, wanted, note)
+    finally:
+        world.clear()
+    flat = measure(FLAT_EVENTS) if "flat" in wanted else None
+    return Report(asdict(world.mix), machine(), _lines(raw), bars(raw, flat))
+
+
+def _measure(world: BenchWorld, wanted: set[str], note: _Note) -> None:
     for name in (name for name in LOOP_STAGES if name in wanted):
         load = os.getloadavg()[0]
         found = world.loop(name)
         note(name, found["events"], found["seconds"], found["cpu_seconds"], found["peak_bytes"], load)
     _workers(world, wanted, note)
-    flat = measure(FLAT_EVENTS) if "flat" in wanted else None
-    lines = _lines(raw)
-    return Report(asdict(world.mix), machine(), lines, bars(raw, flat))
 
 
-def _workers(world: BenchWorld, wanted: set[str], note: Callable[..., None]) -> None:
+def _workers(world: BenchWorld, wanted: set[str], note: _Note) -> None:
     if "memory" in wanted and world.mix.events > SMALL_EVENTS:
         _one(world, "memory", world.ends(SMALL_EVENTS / world.mix.events), note)
     if "two" in wanted:
@@ -127,7 +135,7 @@ def _workers(world: BenchWorld, wanted: set[str], note: Callable[..., None]) -> 
         note("tail", events, found["emitted"] - found["assigned"], found["cpu_seconds"], found["peak_bytes"], load)
 
 
-def _one(world: BenchWorld, name: str, ends: dict[int, int], note: Callable[..., None]) -> None:
+def _one(world: BenchWorld, name: str, ends: dict[int, int], note: _Note) -> None:
     world.fresh()
     load = os.getloadavg()[0]
     found = world.worker("a", ends)
@@ -149,7 +157,7 @@ def _lines(raw: dict[str, Raw]) -> list[Line]:
         cpu = round(found.cpu_seconds / found.events * 1e6, 2)
         peak = round(found.peak_bytes / MIB, 1)
         by_cpu = None if ratio is None else round(base_cpu / cpu, 3)
-        seconds, load = round(found.seconds, 2), round(found.load, 1)
+        seconds, load = round(found.seconds, 3), round(found.load, 1)
         lines.append(Line(name, what, found.events, seconds, round(rate), cpu, ratio, by_cpu, peak, load))
     return lines
 
@@ -179,8 +187,9 @@ def bars(raw: dict[str, Raw], flat: Flat | None) -> list[Bar]:
     if flat is None:
         return [*judged, Bar("rows and bytes per event over a long session", "flat", "not measured", None)]
     found = f"{flat.first_rows:.2f} -> {flat.last_rows:.2f} rows, {flat.first_bytes:.0f} -> {flat.last_bytes:.0f} bytes"
-    same = flat.first_rows == flat.last_rows and abs(flat.last_bytes / flat.first_bytes - 1) <= 0.01
-    return [*judged, Bar("rows and bytes per event over a long session", "equal, within 1 %", found, same)]
+    # Numbers above 65,535 take two bytes more than those below, in a dozen places.
+    same = flat.first_rows == flat.last_rows and abs(flat.last_bytes / flat.first_bytes - 1) <= 0.02
+    return [*judged, Bar("rows and bytes per event over a long session", "equal, within 2 %", found, same)]
 
 
 def machine() -> dict[str, Any]:

@@ -131,6 +131,10 @@ class BenchWorld:
         kept = {topics.topic_name(self.prefix, name) for name in _KEPT}
         self._delete([spec.name for spec in specs if spec.name not in kept])
         topics.apply(self.kafka, self.prefix, partitions=partitions, projections=self._public)
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove what the measurements left; the log stays."""
         shutil.rmtree(self.folder / "work", ignore_errors=True)
 
     def wait_until_left(self) -> None:

@@ -39,7 +39,7 @@ def test_the_last_thousand_events_cost_what_the_first_did(events: int, monkeypat
     last_1200 = records[events - 1_200 : events]
     last = cost(shard, last_1200)
     assert last[0] == first[0]
-    assert last[1] == pytest.approx(first[1], rel=0.01)  # numbers in rows get longer by a byte or two
+    assert last[1] == pytest.approx(first[1], rel=0.02)  # numbers in rows get longer by a byte or two
     assert loads <= first_loads + 6
     kept = sum(len(table.cells) for session in shard._work.sessions.values() for table in session.tables)
     assert kept < 2_000
