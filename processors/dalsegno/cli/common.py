@@ -29,9 +29,22 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+def moment(micros: int | None) -> str | None:
+    """Microseconds since 1970 as RFC 3339 in UTC; None stays None."""
+    if micros is None:
+        return None
+    seconds, rest = divmod(micros, 1_000_000)
+    try:
+        whole = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{micros} µs"
+    return whole.strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:06d}Z"
+
+
 def iso(micros: int) -> str:
-    """Microseconds since 1970 as an ISO time in UTC."""
-    return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    """As ``moment``, to the second."""
+    text = str(moment(micros))
+    return f"{text.partition('.')[0]}Z" if text.endswith("Z") else text
 
 
 def confirm(question: str, *, name: str, records: int, yes: bool) -> None:

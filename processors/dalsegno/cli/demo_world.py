@@ -18,7 +18,7 @@ from typing import Any
 from dalsegno.errors import Failed, GroupNotEmpty, WaitTimeout
 from dalsegno.log import admin
 from dalsegno.log.kafka import KafkaConfig
-from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.topics import EVENTS, topic_name, worker_group
 from dalsegno.projections import registry
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import SESSIONS
@@ -50,7 +50,7 @@ class DemoWorld:
 
     @property
     def group(self) -> str:
-        return f"{self.prefix}.worker"
+        return worker_group(self.prefix)
 
     @property
     def events_topic(self) -> str:

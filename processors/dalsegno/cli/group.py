@@ -15,7 +15,7 @@ from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import csv, document, explain, print_id, show_plan
 from dalsegno.errors import NotFound, Usage
 from dalsegno.log import admin
-from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.topics import EVENTS, topic_name, worker_group
 from dalsegno.model.cursor import parse_metadata
 from dalsegno.replay.target import Target, TargetKind, parse_hole, parse_offsets
 from dalsegno.replay.world import gather
@@ -163,7 +163,7 @@ def reset(
 
 
 def _own(ctx: Context) -> str:
-    return f"{ctx.prefix}.worker"
+    return worker_group(ctx.prefix)
 
 
 def _target(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any, get_args
 
 import click
 import msgspec
 
+from dalsegno.cli.common import moment
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.projections import registry
@@ -120,18 +120,6 @@ def positions(reader: LocalReader) -> None:
         note(
             f"partitions {', '.join(map(str, missing))} are neither here nor in a snapshot; their sessions are missing"
         )
-
-
-def moment(micros: int | None) -> str | None:
-    """Microseconds since 1970 as RFC 3339 in UTC; None stays None."""
-    if micros is None:
-        return None
-    seconds, rest = divmod(micros, 1_000_000)
-    try:
-        whole = datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{micros} µs"
-    return whole.strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:06d}Z"
 
 
 def _list_row(found: Found) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import NegativeVerdict, NotFound, WaitTimeout
 from dalsegno.log import admin
-from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.topics import EVENTS, topic_name, worker_group
 from dalsegno.model.cursor import parse_base, parse_metadata
 from dalsegno.replay.reset import stopped_here
 from dalsegno.snapshots import catalog as catalogue
@@ -53,7 +53,7 @@ def take(ctx: Context, reason: str, timeout_seconds: float) -> None:
     Partitions that did not answer are named, and the exit code is then 6; what was taken is listed all the same.
     """
     identity, snapshot_id = _identity(ctx), _new_id()
-    group = f"{ctx.prefix}.worker"
+    group = worker_group(ctx.prefix)
     # Kafka keeps a worker that stopped in the group until its session times out; it would never answer.
     gone = stopped_here(ctx.data, ctx.prefix, group)
     members = [each for each in admin.describe_group(ctx.kafka, group).members if each.instance_id not in gone]
@@ -245,7 +245,7 @@ def _protected(ctx: Context, store: FolderStore) -> set[str]:
     from dalsegno.replay.store import CANCELLED, COMPLETED, read_replays
 
     kept = set()
-    for commit in admin.group_offsets(ctx.kafka, f"{ctx.prefix}.worker").values():
+    for commit in admin.group_offsets(ctx.kafka, worker_group(ctx.prefix)).values():
         ours = parse_metadata(commit.metadata)
         if ours is not None:
             kept.add(parse_base(ours[1]).snapshot)

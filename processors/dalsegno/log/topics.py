@@ -71,6 +71,11 @@ def topic_name(prefix: str, name: str) -> str:
     return f"{prefix}.{name}"
 
 
+def worker_group(prefix: str) -> str:
+    """The consumer group of a prefix's workers: its commits say what was emitted."""
+    return f"{prefix}.worker"
+
+
 def projection_topic(prefix: str, projection: str, version: int) -> str:
     return f"{prefix}.projection.{projection}.v{version}"
 

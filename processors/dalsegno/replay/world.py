@@ -11,7 +11,7 @@ from pathlib import Path
 from dalsegno.errors import DalsegnoError
 from dalsegno.log import admin
 from dalsegno.log.kafka import KafkaConfig
-from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.topics import EVENTS, topic_name, worker_group
 from dalsegno.model.cursor import parse_metadata
 from dalsegno.model.ids import partition_of
 from dalsegno.replay.plan import PartitionWorld, World
@@ -42,7 +42,7 @@ class Place:
 
     @property
     def group(self) -> str:
-        return f"{self.prefix}.worker"
+        return worker_group(self.prefix)
 
 
 def gather(place: Place, target: Target | None = None, bad: Mapping[str, str] | None = None) -> World:

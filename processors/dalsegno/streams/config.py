@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dalsegno.log.kafka import KafkaConfig
-from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.topics import EVENTS, topic_name, worker_group
 from dalsegno.projections.base import Projection
 
 # `committed()` blocks while a transaction with offsets of ours is pending. The coordinator ends one that ran into its
@@ -75,4 +75,4 @@ class Names(NamedTuple):
 
     @property
     def group(self) -> str:
-        return f"{self.prefix}.worker"
+        return worker_group(self.prefix)
