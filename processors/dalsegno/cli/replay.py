@@ -160,7 +160,8 @@ def _work(ctx: Context, conductor: Conductor, stored: StoredReplay, slot: int | 
         with bars(f"replay {stored.plan.id}") as show, _watch(conductor, stored, show):
             run_worker(worker_config(ctx, slot), until=bounds_of(stored))
     except Exception as error:
-        conductor.fail(stored, error)
+        with suppress(DalsegnoError):  # the broker may be what failed; that must not hide why
+            conductor.fail(stored, error)
         raise
     return conductor.complete(stored)
 

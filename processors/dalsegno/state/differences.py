@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from dalsegno.projections.base import Projection
@@ -34,12 +34,13 @@ def clear_all(kv: KeyValue) -> None:
     kv.write(batch)
 
 
-def add_differences(kv: KeyValue, forms: RowForms, projection: Projection[Any], emitted: Mapping[bytes, bytes]) -> int:
+def add_differences(kv: KeyValue, forms: RowForms, projection: Projection[Any], emitted: dict[bytes, bytes]) -> int:
     """Put into the outbox what differs from ``emitted`` (topic key -> digest of the value): changed and new rows, and
-    rows that are gone. Written in bounded parts, so it must be done again after a crash. Returns how many."""
+    rows that are gone. ``emitted`` is used up: a copy would be as large as the topic has keys. Written in bounded
+    parts, so it must be done again after a crash. Returns how many."""
     count = 0
     batch = kv.batch()
-    for row_key in _differing(kv, forms, projection, dict(emitted)):
+    for row_key in _differing(kv, forms, projection, emitted):
         batch.put(STATE, outbox_key(row_key), _TOKEN)
         count += 1
         if count % _ROWS_PER_WRITE == 0:
