@@ -53,6 +53,7 @@ def configure_logging(level: str, form: str, colors: bool | None = None) -> None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(getattr(logging, level.upper()))
-    # Faust and its base library narrate their own start at INFO; what an operator needs of it we log ourselves.
-    for chatty in ("faust", "mode", "aiokafka", "asyncio"):
+    # Faust and its base library narrate their own start at INFO; what an operator needs of it we log ourselves. The
+    # narration of our own services comes under the name of their module.
+    for chatty in ("faust", "mode", "aiokafka", "asyncio", "dalsegno.streams.app"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))

@@ -47,7 +47,9 @@ class ControlListener:
         self._drain = drain
         self._unreadable = 0
         self._tell_at = 0.0
-        self._consumer = make_consumer(config.kafka, {"group.id": f"{config.names.group}.control"})
+        # Where the topic's records went while nobody asked for anything, only what comes next counts.
+        options = {"group.id": f"{config.names.group}.control", "auto.offset.reset": "latest"}
+        self._consumer = make_consumer(config.kafka, options)
         with kafka_errors("listen for requests", topic=config.names.control):
             self._consumer.assign([TopicPartition(config.names.control, 0, OFFSET_END)])
 
