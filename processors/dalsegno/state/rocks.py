@@ -128,6 +128,8 @@ def _options(budget: RocksBudget, family: str, *, create: bool) -> rd.Options:
     options.set_compression_type(rd.DBCompressionType.zstd() if family == JOURNAL else rd.DBCompressionType.lz4())
     options.set_write_buffer_manager(budget.write_buffers)
     options.set_write_buffer_size(16 * _MIB)
+    # An eighth of that by default, which the empty families of 16 shards would fill the whole budget with.
+    options.set_arena_block_size(256 * 1024)
     options.set_max_total_wal_size(budget.wal_bytes)
     options.set_max_open_files(_OPEN_FILES_PER_SHARD)
     options.set_max_background_jobs(2)

@@ -91,7 +91,8 @@ class LogConsumer:
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 100,
-                "queued.max.messages.kbytes": 32_768,
+                # About a batch ahead; the client takes several times this much memory for it.
+                "queued.max.messages.kbytes": 8_192,
             },
         )
 

@@ -55,7 +55,7 @@ class LogReading:
                 "group.id": "dalsegno-bench",
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
-                "queued.max.messages.kbytes": 32_768,
+                "queued.max.messages.kbytes": 8_192,
             },
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number, end in ends.items() if end])
