@@ -143,9 +143,8 @@ def describe_topics(
 def watermarks(cfg: KafkaConfig, topic: str, *, limit_seconds: float = LIMIT_SECONDS) -> dict[int, Watermarks]:
     """First and next offset of every partition, read uncommitted. Raises TopicMissing, WaitTimeout."""
     partitions = range(topic_facts(cfg, topic, limit_seconds=limit_seconds).partitions)
-    client = kafka.admin(cfg)
-    low = _list_offsets(client, topic, partitions, OffsetSpec.earliest(), limit_seconds)
-    high = _list_offsets(client, topic, partitions, OffsetSpec.latest(), limit_seconds)
+    low = _list_offsets(cfg, topic, partitions, OffsetSpec.earliest(), limit_seconds)
+    high = _list_offsets(cfg, topic, partitions, OffsetSpec.latest(), limit_seconds)
     return {partition: Watermarks(low[partition], high[partition]) for partition in partitions}
 
 
@@ -155,7 +154,7 @@ def offsets_at(
     """Per partition the first offset of this time (milliseconds since 1970) or later; None where there is none."""
     partitions = range(topic_facts(cfg, topic, limit_seconds=limit_seconds).partitions)
     spec = OffsetSpec.for_timestamp(timestamp_ms)
-    found = _list_offsets(kafka.admin(cfg), topic, partitions, spec, limit_seconds)
+    found = _list_offsets(cfg, topic, partitions, spec, limit_seconds)
     return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
 
@@ -314,14 +313,16 @@ def _refusal(
 
 
 def _list_offsets(
-    client: AdminClient, topic: str, partitions: Iterable[int], spec: OffsetSpec, limit_seconds: float
+    cfg: KafkaConfig, topic: str, partitions: Iterable[int], spec: OffsetSpec, limit_seconds: float
 ) -> dict[int, int]:
-    """A partition whose leader was just chosen, or moves, refuses for a moment: it is asked again until the limit."""
+    """A partition whose leader was just chosen, or moves, refuses for a moment: it is asked again until the limit, by a
+    new client, since one goes on asking with the leader epoch that it learned."""
     doing = f"read the watermarks of {topic}"
     wanted = {TopicPartition(topic, partition): spec for partition in partitions}
     deadline = time.monotonic() + limit_seconds
     with kafka_errors(doing, topic=topic):
         while True:
+            client = kafka.admin(cfg)
             asked = client.list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=limit_seconds
             )

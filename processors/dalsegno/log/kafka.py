@@ -136,6 +136,12 @@ def shared_admin(cfg: KafkaConfig) -> AdminClient:
     return found  # type: ignore[no-any-return]
 
 
+def forget_shared_admin(cfg: KafkaConfig) -> None:
+    """Let the next question make a new client: one that learned an old leader epoch goes on asking with it for as long
+    as it keeps what it knows of the topic, which is a quarter of an hour."""
+    cfg.__dict__.pop("_admin", None)
+
+
 @contextmanager
 def kafka_errors(doing: str, **data: Any) -> Iterator[None]:
     """The one door for Kafka's errors: what the client raises inside leaves as an error of ours that says ``doing``."""

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from dalsegno.errors import BrokerUnavailable, LogHole, OtherHistory, TopicMissing, WaitTimeout
-from dalsegno.log.kafka import KafkaConfig, consumer, kafka_errors, shared_admin, translate
+from dalsegno.log.kafka import KafkaConfig, consumer, forget_shared_admin, kafka_errors, shared_admin, translate
 from dalsegno.log.record import Batch, LogRecord
 from dalsegno.model.ids import Offset
 
@@ -45,6 +45,7 @@ _CONSUMER = {
 LEADER_RETRY_SECONDS = 0.1
 _LEADER_MOVES = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"}
 
+_T = TypeVar("_T")
 _RECONNECTS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
 
@@ -109,12 +110,20 @@ def bounds(
     A partition whose leader has just been chosen or has moved refuses the question for a moment: it is asked again
     until ``timeout``.
     """
+    return _of_leader(cfg, timeout, lambda: _bounds(cfg, topic, partitions, timeout))
+
+
+def _of_leader(cfg: KafkaConfig, timeout: float, ask: Callable[[], _T]) -> _T:
+    """What ``ask`` answers; asked again, by a new client, while the leader is said to be another."""
     deadline = time.monotonic() + timeout
     while True:
         try:
-            return _bounds(cfg, topic, partitions, timeout)
+            return ask()
         except BrokerUnavailable as error:
-            if error.data.get("code") not in _LEADER_MOVES or time.monotonic() >= deadline:
+            if error.data.get("code") not in _LEADER_MOVES:
+                raise
+            forget_shared_admin(cfg)
+            if time.monotonic() >= deadline:
                 raise
         time.sleep(LEADER_RETRY_SECONDS)
 
@@ -141,13 +150,17 @@ def _bounds(cfg: KafkaConfig, topic: str, partitions: Iterable[int], timeout: fl
 def stable_offset(cfg: KafkaConfig, topic: str, partition: int, timeout: float = REQUEST_TIMEOUT_SECONDS) -> Offset:
     """The last stable offset: where the first open transaction begins, else the high watermark."""
     tp = TopicPartition(topic, partition)
-    with kafka_errors(f"look up the last stable offset of {topic}-{partition}", topic=topic, partition=partition):
-        latest = OffsetSpec.latest()
-        client = shared_admin(cfg)
-        futures = client.list_offsets(
-            {tp: latest}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
-        )
-        return Offset(futures[tp].result(timeout + 5.0).offset)
+
+    def ask() -> Offset:
+        with kafka_errors(f"look up the last stable offset of {topic}-{partition}", topic=topic, partition=partition):
+            latest = OffsetSpec.latest()
+            client = shared_admin(cfg)
+            futures = client.list_offsets(
+                {tp: latest}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
+            )
+            return Offset(futures[tp].result(timeout + 5.0).offset)
+
+    return _of_leader(cfg, timeout, ask)
 
 
 def read_range(
