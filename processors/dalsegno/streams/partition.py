@@ -42,6 +42,8 @@ log = logging.getLogger("dalsegno.streams")
 
 RETRY_FIRST_SECONDS = 0.5
 RETRY_LAST_SECONDS = 60.0
+TRIAL_SECONDS = 5.0
+"""How long after a retry began a partition stays red, unless a batch was applied: what failed is done again by then."""
 STATUS_WAIT_SECONDS = 0.05
 # What only an operator can mend, by another cluster, a reset or an accepted hole: trying again would only hide it.
 FINAL_ERRORS = (OtherHistory, LogHole, NotReconstructable)
@@ -108,6 +110,8 @@ class Partition:
         """What was set aside below it was reported when it came: by an older state, or before a replay."""
         self.error: Exception | None = None
         self.failures = 0
+        self._last_error: Exception | None = None
+        self._on_trial_until = 0.0
         self.retry_at: float | None = None
         self.end_at_assignment = 0
         self.records_since_snapshot = 0
@@ -128,9 +132,16 @@ class Partition:
         return None if shard is None else shard.cursor.next_offset
 
     @property
+    def trouble(self) -> Exception | None:
+        """What stopped the partition: also for a while after a retry began, for it may fail as before at once."""
+        if self.error is not None:
+            return self.error
+        return self._last_error if time.monotonic() < self._on_trial_until else None
+
+    @property
     def state(self) -> PartitionState:
         cursor = self.cursor
-        if self.error is not None:
+        if self.trouble is not None:
             return PartitionState.STOPPED
         if cursor is None:
             return PartitionState.RESTORING
@@ -186,6 +197,7 @@ class Partition:
             applied = self.shard.apply(self.generation, batch.start, batch.end, batch.records)
             self._fault("apply.2")
             self.failures = 0
+            self._on_trial_until = 0.0
             self.records_since_snapshot += len(batch.records)
             self.end = max(self.end, batch.end)
             if applied.set_aside:
@@ -197,7 +209,7 @@ class Partition:
         """Turn red and say why in the log: nothing is read until ``retry_at``, or for good when only an operator can
         mend it. ``facts`` go into the log line."""
         with self.lock:
-            self.error = error
+            self.error = self._last_error = error
             self.failures += 1
             self.new_assignment()
             if isinstance(error, FINAL_ERRORS):
@@ -211,6 +223,13 @@ class Partition:
             extra={"partition": self.number, "error": str(error), "failures": failures, **facts},
             exc_info=None if isinstance(error, DalsegnoError) else error,
         )
+
+    def try_again(self) -> None:
+        """Let a stopped partition go on; it shows its trouble until that went well."""
+        with self.lock:
+            self.retry_at = None
+            self.error = None
+            self._on_trial_until = time.monotonic() + TRIAL_SECONDS
 
     def close(self) -> None:
         """Give the shard up. Waits for whoever works on it."""
@@ -233,7 +252,7 @@ class Partition:
         return self._status
 
     def _look(self) -> dict[str, Any]:
-        cursor, error = self.cursor, self.error
+        cursor, error = self.cursor, self.trouble
         return {
             "state": self.state.value,
             "reason": None if error is None else describe(error),

@@ -198,10 +198,8 @@ class Worker:
         return False
 
     def _retry(self, partition: Partition) -> None:
-        with partition.lock:
-            partition.retry_at = None
-            partition.error = None
-            opened = partition.shard is not None
+        partition.try_again()
+        opened = partition.shard is not None
         log.info("partition_retried", extra={"partition": partition.number, "failures": partition.failures})
         if opened:
             self._reader.release(partition)
