@@ -39,6 +39,10 @@ log = logging.getLogger("dalsegno.streams")
 # The calls of a transaction block at most this long; the transaction's own time-out ends what hangs.
 CALL_SECONDS = 10.0
 QUEUE_SECONDS = 30.0
+HANG_SECONDS = 120.0
+"""A transaction that takes longer than all of its calls may has met one that does not keep its limit."""
+# Failures after which the same producer goes on: the group is changing, or nothing was sent yet.
+_PASSING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError._QUEUE_FULL}
 
 
 class Chosen(NamedTuple):
@@ -81,6 +85,8 @@ class Emitter:
         """Why the last transaction failed; None once one went through, or when there is nothing to send."""
         self.failing_since: float | None = None
         """When that began, in seconds since 1970."""
+        self.sending_since: float | None = None
+        """When the transaction at hand began (monotonic); None between two of them."""
 
     def open(self) -> None:
         """Make the producer. Ends a transaction that an earlier life of this slot left open. Raises as ``kafka_errors``
@@ -116,6 +122,7 @@ class Emitter:
                     self._fails(None)
                     return False
                 self._config.fault("emit.1")
+                self.sending_since = time.monotonic()
                 self._send(chosen, metadata)
             except KafkaException as error:
                 self._failed(error.args[0])
@@ -124,6 +131,8 @@ class Emitter:
                 log.warning("emit_failed", extra={"error": str(error)})
                 self._fails(str(error))
                 return False
+            finally:
+                self.sending_since = None
             self._sent(chosen)
             self._config.fault("emit.5")
         return any(not part.whole for part in chosen)
@@ -208,10 +217,12 @@ class Emitter:
             raise KafkaException(KafkaError(KafkaError._QUEUE_FULL, str(error))) from error
         except KafkaException as error:
             cause = error.args[0]
-            if cause.code() == KafkaError._FENCED or cause.fatal():
-                self._producer = None  # nothing can be done with it any more; the next tick makes a new one
-            else:
+            if cause.code() != KafkaError._FENCED and not cause.fatal():
                 self._abort(producer)
+            if cause.code() not in _PASSING:
+                # The next tick makes a new one. An old one may be of no more use, or believe itself ready and then
+                # wait without end: after a broker lost its last writes, `send_offsets_to_transaction` never comes back.
+                self._producer = None
             raise
 
     def _produce(self, producer: Producer, topic: str, partition: int, key: bytes, value: bytes | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from dalsegno.errors import DalsegnoError
+from dalsegno.errors import DalsegnoError, WaitTimeout
 from dalsegno.log import topics
 from dalsegno.log.admin import group_offsets, topic_facts
 from dalsegno.model.cursor import parse_metadata
@@ -22,7 +22,7 @@ from dalsegno.state.slot import Slot, open_slot
 from dalsegno.streams.assignment import Assignment
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.control import ControlListener
-from dalsegno.streams.emitter import Emitter
+from dalsegno.streams.emitter import HANG_SECONDS, Emitter
 from dalsegno.streams.house import House
 from dalsegno.streams.opening import Opener
 from dalsegno.streams.partition import FINAL_ERRORS, Fetched, Partition
@@ -184,6 +184,7 @@ class Worker:
     def supervise(self) -> bool:
         """Retry what failed, snapshot what is due, end at the bounds, tell the status."""
         now = time.monotonic()
+        self._end_if_hanging(now)
         for partition in list(self.table.values()):
             if partition.retry_at is not None and partition.retry_at <= now:
                 self._retry(partition)
@@ -211,6 +212,33 @@ class Worker:
         """In the reader's thread. Not for a partition that was taken away meanwhile: its commit is another's now."""
         if self.table.get(partition.number) is partition:
             self._assignment.assigned(consumer, [partition])
+
+    def _end_if_hanging(self, now: float) -> None:
+        """A call of the client that never comes back cannot be ended but with the process; it would look alive for
+        ever, and send nothing. What this leaves is what a crash leaves."""
+        since = self._emitter.sending_since
+        if since is None or now - since < HANG_SECONDS:
+            return
+        self.fail(
+            WaitTimeout(
+                f"a transaction has not come to an end within {HANG_SECONDS:g} s, though each of its calls has a limit",
+                wanted="a client that keeps its limits",
+                todo="start the worker again: it goes on from its shards and the group's commits",
+            )
+        )
+        self._state = "FAILED"
+        self._write_status()
+        self.end_process()
+
+    def end_process(self) -> None:
+        """End without waiting for threads that never end."""
+        logging.shutdown()
+        os._exit(1 if self.error is None else getattr(self.error, "exit_code", 1))
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a transaction is still at hand: after a stop, that means a call that does not come back."""
+        return self._ready and self._emitter.sending_since is not None
 
     def _end_if_hopeless(self, partition: Partition) -> None:
         """Somebody waits for the bounds: tell them why they will not be reached."""
