@@ -107,6 +107,10 @@ class LogConsumer:
         partition.new_assignment()
         self.ask(lambda consumer: self._hold(consumer, partition))
 
+    def assign_again(self, partition: Partition) -> None:
+        """Open the partition anew, as at assignment."""
+        self.ask(lambda consumer: self._assign_again(consumer, partition))
+
     def release(self, partition: Partition) -> None:
         """Read this partition from its shard's cursor on."""
         self.ask(lambda consumer: self._release(consumer, partition))
@@ -135,6 +139,11 @@ class LogConsumer:
             self._give_up(partition)
 
     # --- positions -------------------------------------------------------------------------------------------------
+
+    def _assign_again(self, consumer: Consumer, partition: Partition) -> None:
+        """Not for a partition that was taken away meanwhile: its commit is another's now."""
+        if self._table.get(partition.number) is partition:
+            self._assigner.assigned(consumer, [partition])
 
     def _hold(self, consumer: Consumer, partition: Partition) -> None:
         self._positions.pop(partition.number, None)

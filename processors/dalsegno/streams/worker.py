@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer
-
 from dalsegno.errors import DalsegnoError, WaitTimeout
 from dalsegno.log import topics
 from dalsegno.log.admin import group_offsets, topic_facts
@@ -206,12 +204,7 @@ class Worker:
             self._reader.release(partition)
             self._switch.try_at(partition)
         else:
-            self._reader.ask(lambda consumer: self._assign_again(consumer, partition))
-
-    def _assign_again(self, consumer: Consumer, partition: Partition) -> None:
-        """In the reader's thread. Not for a partition that was taken away meanwhile: its commit is another's now."""
-        if self.table.get(partition.number) is partition:
-            self._assignment.assigned(consumer, [partition])
+            self._reader.assign_again(partition)
 
     def _end_if_hanging(self, now: float) -> None:
         """A call of the client that never comes back cannot be ended but with the process; it would look alive for

@@ -14,11 +14,12 @@ import pytest
 
 _CHILD = """
 import os, sys
-if os.getuid() == 0:
-    os.setgid(65534); os.setuid(65534)  # root ignores modes
 from pathlib import Path
 from dalsegno.errors import DalsegnoError
 from dalsegno.log.embedded import broker
+if os.getuid() == 0:
+    # root ignores modes; after the imports, for the interpreter may lie where only root can read
+    os.setgid(65534); os.setuid(65534)
 try:
     getattr(broker, sys.argv[1])(Path(sys.argv[2]))
 except DalsegnoError as error:

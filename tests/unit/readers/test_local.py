@@ -264,9 +264,11 @@ def test_nothing_at_all_is_not_found_and_starts_no_broker(house: House) -> None:
 
 _AS_NOBODY = f"""
 import os, sys
-if os.getuid() == 0:
-    os.setgid({NOBODY}); os.setuid({NOBODY})
+import dalsegno.cli.session
 from dalsegno.cli.frame import run
+if os.getuid() == 0:
+    # after the imports, for the interpreter may lie where only root can read
+    os.setgid({NOBODY}); os.setuid({NOBODY})
 sys.exit(run(["--data", sys.argv[1], "--prefix", "{PREFIX}", "session", "list"]))
 """
 

@@ -183,14 +183,15 @@ def test_a_folder_that_is_no_shard_is_damage(machine: Machine) -> None:
 _CHILD = f"""
 import os, sys
 from pathlib import Path
-if os.getuid() == 0:
-    os.setgid({NOBODY}); os.setuid({NOBODY})
 from dalsegno.errors import DalsegnoError
 from dalsegno.snapshots.catalog import Catalog, TopicIdentity
 from dalsegno.snapshots.folders import RocksFolders
 from dalsegno.snapshots.prune import plan_pruning
 from dalsegno.snapshots.restore import restore
 from dalsegno.storage.object_store import FolderStore
+if os.getuid() == 0:
+    # after the imports, for the interpreter may lie where only root can read
+    os.setgid({NOBODY}); os.setuid({NOBODY})
 what, store, target, name = sys.argv[1:]
 try:
     if what == "restore":

@@ -210,12 +210,11 @@ def test_a_commit_that_may_not_be_read_is_not_taken_for_none(
 
 def test_a_partition_that_was_taken_away_is_not_assigned_again(config: WorkerConfig, tmp_path: Path) -> None:
     seen: list[Partition] = []
-    worker = Worker(config, None)
-    worker._assignment = SimpleNamespace(assigned=lambda _, partitions: seen.extend(partitions))  # type: ignore[assignment]
+    assigner: Any = SimpleNamespace(assigned=lambda _, partitions: seen.extend(partitions))
     here, gone = partition(tmp_path, 0, Shard(1)), partition(tmp_path, 1, Shard(1))
-    worker.table[0] = here
-    worker._assign_again(Consumer(), gone)  # type: ignore[arg-type]
-    worker._assign_again(Consumer(), here)  # type: ignore[arg-type]
+    reading = LogConsumer(config, "w", {0: here}, threading.Lock(), assigner)
+    reading._assign_again(Consumer(), gone)  # type: ignore[arg-type]
+    reading._assign_again(Consumer(), here)  # type: ignore[arg-type]
     assert seen == [here]
 
 
