@@ -25,7 +25,7 @@ OTHER_STAGES = {
     "worker": "one whole worker, all projections, assignment to last emit",
     "two": "two workers, from a common begin to the last emit of both",
     "tail": "1 % from a snapshot, assignment to last emit",
-    "memory": "a worker over 300,000 events",
+    "memory": "one whole worker over a log of 300,000 events",
     "flat": "a session of 100,000 events, by count",
 }
 STAGES = (*LOOP_STAGES, *OTHER_STAGES)
@@ -117,7 +117,12 @@ def _measure(world: BenchWorld, wanted: set[str], note: _Note) -> None:
 
 def _workers(world: BenchWorld, wanted: set[str], note: _Note) -> None:
     if "memory" in wanted and world.mix.events > SMALL_EVENTS:
-        _one(world, "memory", world.ends(SMALL_EVENTS / world.mix.events), note)
+        small = world.smaller(SMALL_EVENTS)
+        small.prepare()
+        try:
+            _one(small, "memory", note)
+        finally:
+            small.clear()
     if "two" in wanted:
         world.fresh()
         ends, load = world.ends(), os.getloadavg()[0]
@@ -126,7 +131,7 @@ def _workers(world: BenchWorld, wanted: set[str], note: _Note) -> None:
         cpu, peak = sum(each["cpu_seconds"] for each in both), max(each["peak_bytes"] for each in both)
         note("two", sum(ends.values()), seconds, cpu, peak, load)
     if wanted & {"worker", "two", "tail", "memory"}:
-        _one(world, "worker", world.ends(), note)
+        _one(world, "worker", note)
     if "tail" in wanted:
         world.snapshot()
         events, load = world.publish_tail(), os.getloadavg()[0]
@@ -135,9 +140,9 @@ def _workers(world: BenchWorld, wanted: set[str], note: _Note) -> None:
         note("tail", events, found["emitted"] - found["assigned"], found["cpu_seconds"], found["peak_bytes"], load)
 
 
-def _one(world: BenchWorld, name: str, ends: dict[int, int], note: _Note) -> None:
+def _one(world: BenchWorld, name: str, note: _Note) -> None:
     world.fresh()
-    load = os.getloadavg()[0]
+    ends, load = world.ends(), os.getloadavg()[0]
     found = world.worker("a", ends)
     seconds = found["emitted"] - found["assigned"]
     note(name, sum(ends.values()), seconds, found["cpu_seconds"], found["peak_bytes"], load)

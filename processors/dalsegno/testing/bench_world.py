@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ class BenchWorld:
 
     def __init__(self, config: KafkaConfig, prefix: str, folder: Path, mix: Mix, say: Callable[[str], None]) -> None:
         self.kafka, self.mix, self._say = config, mix, say
+        self._place = prefix, folder
         self.prefix = f"{prefix}-bench-{mix.name}"
         self.folder = folder / "bench" / mix.name
         self.events_topic = topics.topic_name(self.prefix, topics.EVENTS)
@@ -110,10 +111,15 @@ class BenchWorld:
             done = publish(publisher, work)
         self._say(f"{done.acknowledged} events published in {done.seconds:.1f} s")
 
-    def ends(self, share: float = 1.0) -> dict[int, int]:
-        """The log's end per partition, or this share of it."""
-        found = admin.watermarks(self.kafka, self.events_topic)
-        return {number: int(marks.high * share) for number, marks in found.items()}
+    def ends(self) -> dict[int, int]:
+        """The log's end per partition."""
+        return {number: marks.high for number, marks in admin.watermarks(self.kafka, self.events_topic).items()}
+
+    def smaller(self, events: int) -> BenchWorld:
+        """The same mix with fewer events, in a log of its own: a worker reads some partitions far ahead of others, so
+        a bound in the middle of the log says little of how much was read."""
+        prefix, folder = self._place
+        return BenchWorld(self.kafka, prefix, folder, replace(self.mix, events=events), self._say)
 
     # --- a fresh start ---------------------------------------------------------------------------------------------
 
