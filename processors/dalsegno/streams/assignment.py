@@ -25,7 +25,7 @@ from functools import partial
 
 from confluent_kafka import Consumer, TopicPartition
 
-from dalsegno.errors import OtherHistory, StoreDamaged
+from dalsegno.errors import OtherHistory, StoreDamaged, TopicDrift
 from dalsegno.log import admin
 from dalsegno.log.kafka import kafka_errors, translate
 from dalsegno.model.choose import Choice, LocalShard, ShardSnapshot, choose
@@ -57,7 +57,8 @@ class Assignment:
         self._house = house
         self._snapshotter = snapshotter
         self._opener = opener
-        self._topic_id = admin.topic_facts(config.kafka, config.names.events).topic_id
+        self._made_with = facts = admin.topic_facts(config.kafka, config.names.events)
+        self._topic_id = facts.topic_id
 
     # --- called by the reader --------------------------------------------------------------------------------------
 
@@ -96,6 +97,7 @@ class Assignment:
         cfg, name = self._config.kafka, self._config.names.events
         cluster = admin.cluster_facts(cfg)
         facts = admin.topic_facts(cfg, name)
+        _refuse_growth(name, self._made_with, facts)
         self._topic_id = facts.topic_id
         return Topic(cluster.cluster_id, facts.topic_id, facts.partitions, admin.watermarks(cfg, name))
 
@@ -197,6 +199,20 @@ class Assignment:
         """Without snapshots that turned out damaged; what was committed first is the commit by now."""
         catalogue = self._snapshotter.catalogue(plan.topic.identity)
         return self._choose(partition, plan.topic, plan.commit, plan.locals, catalogue, bad)
+
+
+def _refuse_growth(name: str, then: admin.TopicFacts, now: admin.TopicFacts) -> None:
+    """A topic that grew under this worker: whoever goes by the new number cuts sessions in two. What is read already
+    goes on, since the writers that run stay where the first number puts them. Raises TopicDrift."""
+    if now.topic_id == then.topic_id and now.partitions != then.partitions:
+        raise TopicDrift(
+            f"{name} has {now.partitions} partitions, and had {then.partitions} when this worker started",
+            wanted="the number that it was made with: a session's partition follows from it",
+            todo="partitions cannot be taken back: make the topics of another prefix and import into them",
+            topic=name,
+            partitions=now.partitions,
+            made_with=then.partitions,
+        )
 
 
 def _refuse_commit_ahead(number: int, commit: Commit | None, topic: Topic) -> None:
