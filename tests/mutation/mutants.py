@@ -49,9 +49,13 @@ def mutants_of(path: str, text: str) -> Iterator[Mutant]:
             said = _apply(site, kind)
             if said is not None:
                 source = ast.unparse(ast.fix_missing_locations(tree))
-                yield Mutant(path, getattr(site.node, "lineno", 0), function, said, source)
+                yield Mutant(path, _line(site), function, said, source)
             for each, fields in before:
                 vars(each).update(fields)
+
+
+def _line(site: _Site) -> int:
+    return next(each.lineno for each in (site.node, *site.parents[::-1]) if hasattr(each, "lineno"))
 
 
 def _kept(value: object) -> object:
@@ -67,6 +71,8 @@ def _sites(node: ast.AST, parents: tuple[ast.AST, ...]) -> Iterator[_Site]:
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "type_params", "decorator_list"):
             continue
+        if name == "keywords" and isinstance(node, ast.ClassDef):
+            continue  # how a struct behaves, not what the kernel decides
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield from _sites(child, (*parents, node))
@@ -151,6 +157,8 @@ def _constant(node: ast.Constant, site: _Site) -> str | None:
     parent = site.parents[-1]
     if isinstance(parent, ast.Expr):
         return None  # a docstring
+    if isinstance(parent, ast.Assign | ast.AnnAssign) and _names_a_version(parent):
+        return None  # a name for a state of the code; any other would do
     before = node.value
     if isinstance(before, bool):
         node.value = not before
@@ -163,6 +171,10 @@ def _constant(node: ast.Constant, site: _Site) -> str | None:
     else:
         return None
     return f"{before!r} -> {node.value!r}"
+
+
+def _names_a_version(node: ast.AST) -> bool:
+    return any(word in ast.unparse(node).split("=")[0] for word in ("VERSION", "FORMAT"))
 
 
 def _removed(node: ast.stmt, parent: ast.AST | None) -> str | None:

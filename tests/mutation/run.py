@@ -6,7 +6,7 @@
 2. A mutant of a function is put into a fork of that process, in place of the function's code; then the tests that call
    the function run, fastest first, until one fails.
 3. A mutant of what a module does when it is loaded (tables, default values) needs a process that has not loaded it: it
-   is loaded changed, and the tests that call anything of the module run.
+   is loaded changed, and the tests that call anything of the module's room run, since a table is read by others.
 
 A mutant that no test fails for has survived. Survivors are compared with ``docs/mutation.md``, where each stands with a
 reason; one that does not stand there makes the run fail. ``--write`` writes them there, those known with their reason.
@@ -67,6 +67,9 @@ settings.register_profile(
 )  # fmt: skip
 
 
+NO_REASON = "NO REASON YET"
+
+
 class Result(NamedTuple):
     mutant: Mutant
     seen: bool
@@ -117,6 +120,8 @@ def in_forks(mutants: Sequence[Mutant], test: Callable[[Mutant], str | None]) ->
             said = pipe.read().decode("utf-8", "replace")
         alive = os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
         results[number] = Result(mutants[number], not alive, said or "it did not end, or died")
+        if alive:
+            print(f"survived: {_told(mutants[number])}", flush=True)
         if len(results) % 100 == 0:
             print(f"  {len(results)} of {len(mutants)} mutants", file=sys.stderr, flush=True)
     return [results[number] for number in sorted(results)]
@@ -152,7 +157,7 @@ class FunctionMutants:
         self._mutants = mutants
         self.results: list[Result] = []
         self.calls: dict[str, dict[str, float]] = {}
-        """"path:function" (and "path:") -> test -> seconds."""
+        """"path:function" (and the room's name) -> test -> seconds."""
         self.broken: list[str] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -171,7 +176,9 @@ class FunctionMutants:
                     return name
             return None
 
-        self.results = in_forks(self._mutants, test)
+        # What only runs while its module is loaded is for step 3.
+        called = [mutant for mutant in self._mutants if f"{mutant.path}:{mutant.function}" in self.calls]
+        self.results = in_forks(called, test)
         return True
 
     def _baseline(self, item: pytest.Item, codes: dict[types.CodeType, str]) -> None:
@@ -181,6 +188,7 @@ class FunctionMutants:
             if event == "call" and frame.f_code in codes:
                 called.add(codes[frame.f_code])
 
+        _forget_cached()
         began = time.monotonic()
         sys.setprofile(note)
         try:
@@ -190,8 +198,12 @@ class FunctionMutants:
         if not passed:
             self.broken.append(item.nodeid)
         seconds = time.monotonic() - began
-        for name in called | {name.split(":")[0] + ":" for name in called}:
+        for name in called | {room_of(name) for name in called}:
             self.calls.setdefault(name, {})[item.nodeid] = seconds
+
+
+def room_of(path: str) -> str:
+    return path.split("/")[0]
 
 
 def module_name(path: str) -> str:
@@ -239,9 +251,15 @@ def _put_in(mutant: Mutant) -> None:
         code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == part)
     function = _function_of(module, mutant.function)
     function.__code__ = code
-    cached = module.__dict__.get(mutant.function)
-    if hasattr(cached, "cache_clear"):
-        cached.cache_clear()
+    _forget_cached()
+
+
+def _forget_cached() -> None:
+    """What a function was called for once must be called for again."""
+    for path in MODULES:
+        for value in vars(importlib.import_module(module_name(path))).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
 
 
 # --- mutants of modules -----------------------------------------------------------------------------------------------
@@ -306,13 +324,13 @@ def _functions_in_a_fork(mutants: Sequence[Mutant]) -> tuple[list[Result], dict[
 def run(only: str) -> tuple[list[Result], float]:
     began = time.monotonic()
     mutants = [m for path in MODULES if only in path for m in mutants_of(path, (SOURCE / path).read_text("utf-8"))]
-    functions = [mutant for mutant in mutants if mutant.function]
-    modules = [mutant for mutant in mutants if not mutant.function]
-    print(f"{len(functions)} mutants of functions, {len(modules)} of modules", file=sys.stderr)
-    results, calls, broken = _functions_in_a_fork(functions)
+    print(f"{len(mutants)} mutants", file=sys.stderr, flush=True)
+    results, calls, broken = _functions_in_a_fork([mutant for mutant in mutants if mutant.function])
     if broken:
         raise SystemExit(f"these tests fail without any mutant: {', '.join(broken)}")
-    results += in_forks(modules, lambda mutant: _test_module_mutant(mutant, calls.get(mutant.path + ":", {})))
+    tested = {result.mutant for result in results}
+    modules = [mutant for mutant in mutants if mutant not in tested]
+    results += in_forks(modules, lambda mutant: _test_module_mutant(mutant, calls.get(room_of(mutant.path), {})))
     return results, time.monotonic() - began
 
 
@@ -326,6 +344,10 @@ def known_reasons() -> dict[tuple[str, str, str], str]:
         if line.startswith("| `") and len(cells) == 4:
             found[cells[0].strip("` "), cells[1].strip("` "), cells[2].strip("` ")] = cells[3].rstrip(" |")
     return found
+
+
+def _told(mutant: Mutant) -> str:
+    return f"{mutant.path}:{mutant.line} {mutant.function or '(module)'}: {mutant.change}"
 
 
 def _row(mutant: Mutant) -> tuple[str, str, str]:
@@ -357,7 +379,7 @@ def write_report(results: Sequence[Result], seconds: float, reasons: dict[tuple[
         "|---|---|---|---|",
     ]
     rows = dict.fromkeys(_row(result.mutant) for result in results if not result.seen)
-    lines += [f"| `{row[0]}` | `{row[1]}` | `{row[2]}` | {reasons.get(row, 'NO REASON YET')} |" for row in rows]
+    lines += [f"| `{row[0]}` | `{row[1]}` | `{row[2]}` | {reasons.get(row, NO_REASON)} |" for row in rows]
     REPORT.write_text("\n".join(lines) + "\n", "utf-8")
 
 
@@ -371,12 +393,12 @@ def main() -> int:
     reasons = known_reasons()
     survivors = [result.mutant for result in results if not result.seen]
     for mutant in survivors:
-        told = reasons.get(_row(mutant), "NO REASON")
-        print(f"survived: {mutant.path}:{mutant.line} {mutant.function or '(module)'}: {mutant.change}  [{told}]")
+        if reasons.get(_row(mutant), NO_REASON) == NO_REASON:
+            print(f"without a reason in {REPORT.relative_to(ROOT)}: {_told(mutant)}")
     print(f"{len(results)} mutants, {len(survivors)} survived, {seconds:.0f} s")
     if options.write and not options.only:
         write_report(results, seconds, reasons)
-    unknown = [m for m in survivors if reasons.get(_row(m), "NO REASON YET") == "NO REASON YET"]
+    unknown = [m for m in survivors if reasons.get(_row(m), NO_REASON) == NO_REASON]
     return 1 if unknown else 0
 
 

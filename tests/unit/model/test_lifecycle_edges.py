@@ -1,0 +1,152 @@
+"""The edges of the lifecycle rules: at a limit and beyond it, and what an event leaves in the rows for later ones."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given
+from test_lifecycle_rules import AUTHORIZED, DECISION, VALIDATION, A, B, Walk
+
+from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, config_set_digest, inherit, judge
+from dalsegno.model.lifecycle.state import MAX_ID, bounded
+from dalsegno.testing.strategies import History, histories
+
+
+class RowsOfTheirOwn(MemoryOps):
+    """As a store that decodes a row at each look: what was changed and not put is lost."""
+
+    def get(self, kind: str, id: str, /) -> OpState | None:
+        return copy.deepcopy(self.rows.get((kind, id)))
+
+
+@given(histories(max_sessions=1))
+def test_every_row_that_is_changed_is_put(history: History) -> None:
+    for builder in history.sessions:
+        session, ops = SessionState(), RowsOfTheirOwn()
+        if builder.parent is not None:
+            inherit(builder.parent.session, session)
+        for event in builder.events:
+            judge(session, ops, event)
+        assert ops.rows == builder.ops.rows
+
+
+def test_a_recovery_leaves_its_resolution_in_the_row() -> None:
+    walk = Walk().running().running_call()
+    walk.ops.__class__ = RowsOfTheirOwn
+    walk.epoch += 1
+    last_good = {"seq": walk.seq, "hash": b"\x07" * 32, "event_id": None}
+    walk.well("SessionRecovered", last_good=last_good, in_flight=[{"kind": "TOOL", "id": "c", "resolution": "FAILED"}])
+    assert walk.ops.rows["TOOL", "c"].phase not in ("STARTED", "OPEN")
+    assert walk.session.open == [0] * len(walk.session.open)
+
+
+@pytest.mark.parametrize(
+    ("named", "scope", "rules"),
+    [("c/a", "SESSION", ()), ("c/a", "RULE", ()), ("c/a", "ONCE", ("U2",)), ("unknown", "SESSION", ("U2",))],
+)
+def test_a_standing_grant_is_one_that_was_given_for_longer(named: str, scope: str, rules: tuple[str, ...]) -> None:
+    walk = Walk().running().call().granted(scope=scope)
+    assert walk.session.grants == (scope != "ONCE")
+    walk.call("d")
+    verdict = walk.say(
+        "ToolCallAuthorized",
+        **AUTHORIZED | {"tool_call_id": "d", "basis": "STANDING_GRANT", "approval_id": named, "decision_id": None},
+    )
+    assert verdict.violations == rules
+
+
+def test_an_approval_that_is_still_asked_for_is_no_standing_grant() -> None:
+    walk = Walk().running().call()
+    walk.well("ApprovalRequested", approval_id="c/a", subject_id="c", decision_id="d", arguments_digest=A)
+    assert walk.ops.rows["APPROVAL", "c/a"].digest == A
+    walk.ops.rows["APPROVAL", "c/a"].mark = "SESSION"
+    basis = AUTHORIZED | {"basis": "STANDING_GRANT", "approval_id": "c/a", "decision_id": None}
+    assert walk.say("ToolCallAuthorized", **basis).violations == ("U2",)
+
+
+def test_a_simulated_call_needs_no_leave() -> None:
+    Walk().running().call().well("ToolCallAuthorized", **AUTHORIZED | {"basis": "SIMULATED", "decision_id": None})
+
+
+@pytest.mark.parametrize(("used", "rules"), [(B, ()), (b"\x0c" * 32, ("U2",))])
+def test_approved_arguments_may_be_others_only_as_a_policy_modified_them(used: bytes, rules: tuple[str, ...]) -> None:
+    walk = Walk().running().call().granted()
+    walk.well("PolicyEvaluated", **DECISION | {"decision": "MODIFY", "modified": {"digest": B}})
+    assert walk.ops.rows["DECISION", "c/d"].digest == B
+    given_leave = {"basis": "APPROVAL", "approval_id": "c/a", "effective_arguments_digest": used}
+    assert walk.say("ToolCallAuthorized", **AUTHORIZED | given_leave).violations == rules
+
+
+def test_a_retry_is_decided_of_the_attempt_that_failed() -> None:
+    def failed() -> Walk:
+        walk = Walk().running().running_call(idempotency_key="k")
+        walk.well("ToolCallFailed", tool_call_id="c", attempt=1, reason="INFRA", not_started=True)
+        return walk
+
+    assert failed().say("ToolRetryDecided", tool_call_id="c", attempt=2, retry=False).violations == ("P2",)
+    failed().well("ToolRetryDecided", tool_call_id="c", attempt=1, retry=False)
+
+
+@pytest.mark.parametrize(
+    ("child", "call", "rules"), [("kid", "c", ()), ("other", "c", ("U4",)), ("kid", "d", ("U4",)), ("", "c", ("U4",))]
+)
+def test_a_child_session_ends_the_call_that_started_it(child: str, call: str, rules: tuple[str, ...]) -> None:
+    walk = Walk().running().running_call(child_session="kid").running_call("d", child_session="kid2")
+    ended = walk.say("SubSessionEnded", child_session=child, tool_call_id=call, child_final_hash=A)
+    assert ended.violations == rules
+
+
+@pytest.mark.parametrize(("target", "rules"), [(0, ("V1",)), (1, ()), (-1, ()), (None, ("V1",))])
+def test_a_validation_looks_at_an_event_before_it(target: int | None, rules: tuple[str, ...]) -> None:
+    walk = Walk().running().inference()
+    here = walk.seq + 1
+    seq = here if target is None else target if target >= 0 else here - 1
+    asked = walk.say("ValidationRequested", **VALIDATION | {"target": {"seq": seq, "hash": A, "event_id": None}})
+    assert asked.violations == rules
+
+
+def test_a_verdict_is_remembered_whether_or_not_it_was_asked_for() -> None:
+    walk = Walk("OBSERVED").running().inference()
+    assert walk.say("VerdictReported", validation_id="alone", verdict="PASS").violations == ()
+    assert (walk.ops.rows["VALIDATION", "alone"].seen, walk.ops.rows["VALIDATION", "alone"].phase) == (True, "KNOWN")
+    walk.well("ValidationRequested", **VALIDATION)
+    walk.well("VerdictReported", validation_id="v", verdict="PASS")
+    assert (walk.ops.rows["VALIDATION", "v"].seen, walk.ops.rows["VALIDATION", "v"].phase) == (True, "OPEN")
+
+
+def test_a_session_is_created_once_and_that_alone_is_said() -> None:
+    again = Walk().created().say("SessionCreated", profile="STRICT", relation="NONE")
+    assert again.violations == ("S1",)
+
+
+@pytest.mark.parametrize(("name", "fits"), [("n" * MAX_ID, True), ("n" * (MAX_ID + 1), False), ("a\nb", False)])
+def test_pins_that_could_be_mistaken_for_others_are_not_listed(name: str, fits: bool) -> None:
+    walk = Walk().created()
+    walk.well("ConfigPinned", kind="POLICY", name=name, effective="NOW", digest=A, version="1")
+    assert walk.session.more_pins is not fits
+    assert walk.session.pins == ([f"POLICY:{name}:{A.hex()}"] if fits else [])
+
+
+def test_ids_are_kept_up_to_a_length() -> None:
+    assert bounded("x" * MAX_ID) == "x" * MAX_ID
+    assert bounded("x" * (MAX_ID + 1)).startswith("#")
+    assert MAX_ID == 200
+
+
+@pytest.mark.parametrize("stubs", [False, True])
+@pytest.mark.parametrize("turn", ["", "t"])
+def test_a_fork_goes_on_with_its_parents_frames_and_pins(turn: str, stubs: bool) -> None:
+    parent = Walk().running().session
+    parent.turn, parent.stubs, parent.pins, parent.pinned = turn, stubs, ["POLICY:n:-"], ["POLICY", "TOKENIZER"]
+    child = Walk(session_id="s~f")
+    inherit(parent, child.session)
+    at = {"seq": 9, "hash": B, "event_id": None}
+    child.well("SessionCreated", profile="STRICT", relation="FORK", parent_session="s", parent_at=at)
+    child.session.pinned = ["REDACTION"]
+    child.say("SessionForked", parent_session="s", parent_at=at, purpose="WHAT_IF")
+    assert child.session.forked
+    assert (child.session.turn, child.session.stubs, child.session.pins) == (turn, stubs, ["POLICY:n:-"])
+    assert child.session.pinned == ["POLICY", "REDACTION", "TOKENIZER"]
+    assert (("TURN", "t") in child.ops.rows) is bool(turn)
+    assert config_set_digest(child.session.pins) != config_set_digest([])
