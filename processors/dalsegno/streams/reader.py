@@ -6,8 +6,10 @@ Rules that a real broker taught:
   rebalance callback. A transaction uses what was current when its rows were chosen.
 - ``on_revoke`` waits for the transaction in flight before a partition is given up: Kafka fences a worker that left the
   group, not one that stayed and lost only this partition. ``on_lost`` does not wait: that worker is fenced already.
-- A new partition is assigned and paused; it is sought and resumed when its shard stands, so a long restore keeps
-  nobody in the callback. Whatever arrives before that is dropped.
+- A new partition is assigned at the log's end; it is sought when its shard stands, so a long restore keeps nobody in
+  the callback. Whatever arrives before that is dropped.
+- No seek before the first answer of a new partition. The client asks the broker where the end is; a seek in between
+  succeeds, but half a second later the client asks again and goes on at the end, past all that was not read yet.
 - ``position()`` and ``commit()`` without arguments are never used: a position is the last record's offset + 1, or the
   offset of the partition's end.
 - ``auto.offset.reset=error`` says it once and is silent afterwards, so one such error stops the partition.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -74,6 +76,8 @@ class LogConsumer:
         self._transactions = transactions
         self._assigner = assigner
         self._positions: dict[int, tuple[int, int]] = {}
+        self._answered: set[int] = set()
+        """Partitions of which something arrived since they were assigned: only these can be sought."""
         self._asked: deque[Callable[[Consumer], None]] = deque()
         self.group_metadata: Any = None
         """Opaque proof of membership for a transaction, as of the last ``consume``."""
@@ -147,12 +151,15 @@ class LogConsumer:
 
     def _hold(self, consumer: Consumer, partition: Partition) -> None:
         self._positions.pop(partition.number, None)
-        if self._table.get(partition.number) is partition:
+        if self._table.get(partition.number) is partition and partition.number in self._answered:
             consumer.pause([TopicPartition(self._topic, partition.number)])
 
     def _release(self, consumer: Consumer, partition: Partition) -> None:
         if partition.switching:
             return  # the switch releases it when it is done
+        if self._table.get(partition.number) is partition and partition.number not in self._answered:
+            self.release(partition)
+            return
         if not partition.lock.acquire(blocking=False):
             self.release(partition)  # whoever works on this shard keeps the others from being read else
             return
@@ -166,7 +173,7 @@ class LogConsumer:
         try:
             consumer.seek(TopicPartition(self._topic, partition.number, cursor))
         except KafkaException as error:
-            # Right after an assignment the client may not have begun to fetch, and refuses to seek until it has.
+            # The client refuses to seek while it does not fetch, as after the partition's leader has changed.
             if error.args[0].code() not in (KafkaError._STATE, KafkaError._TIMED_OUT):
                 raise
             self.release(partition)
@@ -186,11 +193,19 @@ class LogConsumer:
                 ends[number] = int(message.offset() or 0)
             else:
                 self._failed(number, error)
+        self._note_answers(records.keys() | ends.keys())
         return [
             batch
             for number in records.keys() | ends.keys()
             if (batch := self._batch(number, records.get(number, []), ends.get(number))) is not None
         ]
+
+    def _note_answers(self, numbers: Iterable[int]) -> None:
+        fresh = [number for number in numbers if number in self._table and number not in self._answered]
+        if fresh:
+            self._answered.update(fresh)
+            # Nothing is fetched in vain while the shards are restored.
+            self._consumer.pause([TopicPartition(self._topic, number) for number in fresh])
 
     def _batch(self, number: int, messages: list[Message], eof: int | None) -> Fetched | None:
         place = self._positions.get(number)
@@ -228,12 +243,10 @@ class LogConsumer:
         fresh = [self._assigner.make(tp.partition) for tp in given]
         for partition in fresh:
             self._table[partition.number] = partition
-        # At the end only for form: the place comes with the seek. A fetch may slip out before the pause; at the end it
-        # brings nothing, while at 0 it would be out of range where the log starts later, and the client then stays
-        # silent even after a seek.
+        # At the end only for form: the place comes with the seek. A fetch there brings nothing or little, while at 0 it
+        # would be out of range where the log starts later, and the client then stays silent even after a seek.
         consumer.incremental_assign([TopicPartition(self._topic, partition.number, OFFSET_END) for partition in fresh])
         if fresh:
-            consumer.pause([TopicPartition(self._topic, partition.number) for partition in fresh])
             log.info("partitions_assigned", extra={"partitions": [partition.number for partition in fresh]})
             self._assigner.assigned(consumer, fresh)
 
@@ -263,5 +276,6 @@ class LogConsumer:
     def _give_up(self, partition: Partition) -> None:
         partition.closing = True
         self._positions.pop(partition.number, None)
+        self._answered.discard(partition.number)
         self._table.pop(partition.number, None)
         self._assigner.revoked(partition)

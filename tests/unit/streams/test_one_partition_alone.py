@@ -152,6 +152,7 @@ def test_reading_goes_on_while_one_shard_is_worked_on(
     monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
     table = {0: partition(tmp_path, 0, Shard(7))}
     reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
+    reading._note_answers([0])
     taken, give_back = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -181,6 +182,45 @@ def test_reading_goes_on_while_one_shard_is_worked_on(
     assert client.sought == [7]
 
 
+class EndReached:
+    """The client's word that a partition is read to its end."""
+
+    def __init__(self, number: int, offset: int) -> None:
+        self._number, self._offset = number, offset
+
+    def partition(self) -> int:
+        return self._number
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError._PARTITION_EOF)
+
+
+def test_nothing_is_sought_while_the_client_still_asks_where_the_end_is(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a seek is forgotten half a second later: the client goes on at the end, and what lies before it is lost."""
+    client = Consumer()
+    monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
+    table = {0: partition(tmp_path, 0, Shard(7)), 1: partition(tmp_path, 1, Shard(8))}
+    reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
+    for each in table.values():
+        reading.release(each)
+    reading.step()
+    assert client.sought == []
+    monkeypatch.setattr(client, "consume", lambda *_: [EndReached(1, 20)])
+    assert reading.step() == []  # of the end, not of the place that is to be read
+    monkeypatch.setattr(client, "consume", lambda *_: [])
+    reading.step()
+    assert client.sought == [8]
+    monkeypatch.setattr(client, "consume", lambda *_: [EndReached(0, 20)])
+    reading.step()
+    reading.step()
+    assert client.sought == [8, 7]
+
+
 def test_a_switch_alone_releases_what_it_holds(
     config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +228,7 @@ def test_a_switch_alone_releases_what_it_holds(
     monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
     table = {0: partition(tmp_path, 0, Shard(7))}
     reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
+    reading._note_answers([0])
     table[0].switching = True
     reading.release(table[0])
     reading.step()
