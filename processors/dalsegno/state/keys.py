@@ -6,9 +6,10 @@ sessions or ids share a key, whatever characters they hold, and one session's ro
 
 from __future__ import annotations
 
-import json
 import struct
 from typing import Final, TypeAlias
+
+import msgspec
 
 RowId: TypeAlias = tuple[str | int, ...]
 """The id of a row within its projection and session, or the key of a rollup."""
@@ -38,6 +39,7 @@ LADDER: Final = b"l"
 STATE_KINDS: Final = frozenset({META, INDEX, HEAD, ROW, PRIVATE, TOTAL, CONTRIBUTION, OUTBOX, FORK, WAITING, LADDER})
 """Every kind of row there is."""
 
+_as_json = msgspec.json.Encoder().encode
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
@@ -164,4 +166,4 @@ def outbox_row_key(key: bytes) -> bytes:
 
 def topic_key(parts: RowId) -> bytes:
     """The key of a row in its topic: its parts as canonical JSON (RFC 8785, which for text and integers is this)."""
-    return json.dumps(list(parts), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    return _as_json(parts)

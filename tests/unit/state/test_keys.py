@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +47,12 @@ def test_very_long_text() -> None:
     for size in (0xFFFE, 0xFFFF, 0x10000, 200_000):
         key = keys.session_row_key(keys.ROW, "p", "x" * size, ("y" * size, 1))
         assert keys.split_session_row(key) == ("p", "x" * size, ("y" * size, 1))
+
+
+@given(PARTS)
+def test_topic_keys_are_what_the_standard_encoder_writes(parts: tuple[str | int, ...]) -> None:
+    written = json.dumps(list(parts), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    assert keys.topic_key(parts) == written
 
 
 def test_topic_keys_are_canonical_json() -> None:
