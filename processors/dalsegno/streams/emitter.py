@@ -146,12 +146,14 @@ class Emitter:
         for partition in sorted(self._table.values(), key=lambda each: not each.draining):
             if left <= 0:
                 break
+            if partition.outbox_failed and partition.error is not None:
+                continue
+            partition.outbox_failed = False
             try:
                 part = self._choose_from(partition, left, first=not chosen)
             except Exception as error:
                 # A shard that cannot be read keeps its own rows back, and nobody else's. It is said once per retry.
-                if partition.error is None:
-                    partition.stop(error)
+                self._outbox_fails(partition, error)
                 continue
             if part is not None:
                 chosen.append(part)
@@ -254,7 +256,7 @@ class Emitter:
                     if partition.shard is not None:
                         partition.shard.clear_outbox(part.items)
                 except Exception as error:
-                    partition.stop(error)  # what stays in its outbox is sent once more: the same values
+                    self._outbox_fails(partition, error)  # what stays there is sent once more: the same values
                     continue
                 for _ in range(min(part.reports, len(partition.reports))):
                     partition.reports.popleft()
@@ -262,6 +264,12 @@ class Emitter:
                     partition.clean_at = part.changes
                     partition.draining = False
                     partition.drained.notify_all()
+
+    def _outbox_fails(self, partition: Partition, error: Exception) -> None:
+        """Send nothing of it until it is retried: the same rows would go out at every tick."""
+        partition.outbox_failed = True
+        if partition.error is None:
+            partition.stop(error)
 
     def _failed(self, cause: KafkaError) -> None:
         """Nothing of the transaction is visible; the outbox still has everything, so the next tick sends it."""

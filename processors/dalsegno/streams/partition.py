@@ -103,6 +103,8 @@ class Partition:
         """Counts what may have put rows into the outbox: batches, retries, a switch."""
         self.clean_at = -1
         """``changes`` when the outbox was last seen empty."""
+        self.outbox_failed = False
+        """True when the outbox could not be read or cleared: nothing is sent of it until the partition is retried."""
         self.draining = False
         """True while the outbox needs several transactions; the shard then stands still (see the emitter)."""
         self.reports: deque[Report] = deque(maxlen=REPORTS_KEPT)
@@ -215,7 +217,8 @@ class Partition:
             if isinstance(error, FINAL_ERRORS):
                 self.retry_at = None
             else:
-                wait = min(RETRY_LAST_SECONDS, RETRY_FIRST_SECONDS * 2 ** (self.failures - 1))
+                doublings = min(self.failures - 1, 10)  # a partition may fail for weeks
+                wait = min(RETRY_LAST_SECONDS, RETRY_FIRST_SECONDS * 2**doublings)
                 self.retry_at = time.monotonic() + wait
             failures = self.failures
         log.error(
