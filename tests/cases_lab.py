@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -30,13 +29,6 @@ CLEAN_AT_ONCE = {
 CLEANING_SECONDS = 90.0
 CLOSING = SessionBuilder("closing").begin().records[0]
 """A record of a session of its own, to be sent before anything is compared."""
-
-
-class Cleaned(NamedTuple):
-    """How many records a partition held before and after."""
-
-    before: int
-    after: int
 
 
 def send(world: World, *records: Written, partition: int = 0) -> None:
@@ -68,7 +60,7 @@ def settings_of(world: World, names: Mapping[str, str]) -> dict[str, str]:
     return {name: found[name].value for name in names}
 
 
-def compact(world: World, is_clean: Callable[[list[LogRecord]], bool]) -> Cleaned:
+def compact(world: World, is_clean: Callable[[list[LogRecord]], bool]) -> None:
     """Have the broker clean partition 0 until what it holds looks so; then the topic has its settings again.
 
     The active segment is never cleaned. What closes it, again and again, is ``CLOSING``, which changes no state once
@@ -83,7 +75,7 @@ def compact(world: World, is_clean: Callable[[list[LogRecord]], bool]) -> Cleane
             send(world, CLOSING)
             records = log_of(world)
             if is_clean(records):
-                return Cleaned(count, len(records))
+                return
             assert time.monotonic() < deadline, f"not cleaned: {len(records)} of {count} records are there"
     finally:
         set_topic(world, before)

@@ -138,7 +138,8 @@ def test_a_whole_replay_gives_the_same_before_and_after_cleaning(world: World, c
         held = [record.key for record in records if record.key in unique]
         return len(held) == len(set(held))
 
-    cleaned = compact(world, each_key_once)
+    assert not each_key_once(log_of(world)), "the repeats are there before"
+    compact(world, each_key_once)
     assert unique <= {record.key for record in log_of(world)}, "no record of its own is lost"
     replayed(cli)
     assert assert_stands(world, "a") == before
@@ -146,5 +147,4 @@ def test_a_whole_replay_gives_the_same_before_and_after_cleaning(world: World, c
         again = cli("session", "show", name).json
         assert again["session"].pop("position") != found["session"].pop("position")
         assert again == found
-    assert cleaned.after < cleaned.before
     cli("verify")
