@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -30,6 +31,9 @@ from dalsegno.log.kafka import kafka_errors, translate
 from dalsegno.log.reader import to_record
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.partition import Fetched, Partition
+
+ANSWER_SECONDS = 5.0
+"""How long the first answer of a new partition is waited for before it is sought all the same."""
 
 log = logging.getLogger("dalsegno.streams")
 
@@ -76,6 +80,7 @@ class LogConsumer:
         self._transactions = transactions
         self._assigner = assigner
         self._positions: dict[int, tuple[int, int]] = {}
+        self._silent_until: dict[int, float] = {}
         self._answered: set[int] = set()
         """Partitions of which something arrived since they were assigned: only these can be sought."""
         self._asked: deque[Callable[[Consumer], None]] = deque()
@@ -158,8 +163,12 @@ class LogConsumer:
         if partition.switching:
             return  # the switch releases it when it is done
         if self._table.get(partition.number) is partition and partition.number not in self._answered:
-            self.release(partition)
-            return
+            if time.monotonic() < self._silent_until.get(partition.number, float("inf")):
+                self.release(partition)
+                return
+            # Whatever was asked has long been answered or given up: waiting on would be for ever.
+            log.warning("partition_never_answered", extra={"partition": partition.number})
+            self._answered.add(partition.number)
         if not partition.lock.acquire(blocking=False):
             self.release(partition)  # whoever works on this shard keeps the others from being read else
             return
@@ -243,6 +252,7 @@ class LogConsumer:
         fresh = [self._assigner.make(tp.partition) for tp in given]
         for partition in fresh:
             self._table[partition.number] = partition
+            self._silent_until[partition.number] = time.monotonic() + ANSWER_SECONDS
         # At the end only for form: the place comes with the seek. A fetch there brings nothing or little, while at 0 it
         # would be out of range where the log starts later, and the client then stays silent even after a seek.
         consumer.incremental_assign([TopicPartition(self._topic, partition.number, OFFSET_END) for partition in fresh])
