@@ -221,6 +221,21 @@ def test_nothing_is_sought_while_the_client_still_asks_where_the_end_is(
     assert client.sought == [8, 7]
 
 
+def test_a_partition_that_never_answers_is_sought_after_the_limit(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Consumer()
+    monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
+    table = {0: partition(tmp_path, 0, Shard(7))}
+    reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
+    reading.release(table[0])
+    reading.step()
+    assert client.sought == [], "it is waited for"
+    reading._silent_until[0] = 0.0
+    reading.step()
+    assert client.sought == [7], "and not for ever"
+
+
 def test_a_switch_alone_releases_what_it_holds(
     config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
