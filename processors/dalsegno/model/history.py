@@ -130,10 +130,17 @@ def fork_origin(event: Event) -> tuple[str, ForkPoint | None]:
     return parent, ForkPoint(seq, hash_)
 
 
-def ancestry(child: str, parent: str, at: ForkPoint, gather: Callable[[str], Gathered]) -> list[Prefix] | None:
+def ancestry(
+    child: str,
+    parent: str,
+    at: ForkPoint,
+    gather: Callable[[str], Gathered],
+    looked_at: list[tuple[str, ForkPoint]] | None = None,
+) -> list[Prefix] | None:
     """What a fork's ancestors give to it, the oldest first; None if any record of it is missing.
 
     A prefix is the chain of records that ends where the next session left it, whether or not it is the parent's path.
+    ``looked_at`` is given every place that was looked at, also the one that is missing: the answer depends on them all.
     """
     prefixes: list[Prefix] = []
     seen: set[tuple[str, bytes]] = set()
@@ -143,6 +150,8 @@ def ancestry(child: str, parent: str, at: ForkPoint, gather: Callable[[str], Gat
         if parent == before or (parent, at.hash) in seen or root_of(parent) != root_of(child):
             return None
         seen.add((parent, at.hash))
+        if looked_at is not None:
+            looked_at.append((parent, at))
         gathered = gather(parent)
         known = gathered.known
         chain = None if known.amended.whole_session else chain_ending_in(known.links, at.hash)

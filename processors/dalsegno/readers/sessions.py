@@ -14,7 +14,7 @@ from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, inherit, 
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow
 from dalsegno.readers.local import LocalReader, View
-from dalsegno.state.folding import inheritance
+from dalsegno.state.folding import Inheritances
 from dalsegno.state.history import Journal
 
 SESSIONS = "sessions"
@@ -152,9 +152,10 @@ def _inherit(found: Found, event: Event, state: SessionState) -> None:
         return
     reads = found.view.reads
     parent, at = fork_origin(event)
-    above = at and inheritance(Journal(reads.kv, reads.schemas), found.session_id, parent, at, reads.records)
-    if above:
-        inherit(above.state, state)
+    inherited = Inheritances(Journal(reads.kv, reads.schemas), reads.records)
+    above = None if at is None else inherited.of(found.session_id, parent, at)[0]
+    if above is not None:
+        inherit(inherited.state(above), state)
 
 
 def subject_of(event: Event) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dalsegno.model.history import ForkPoint, Prefix, ancestry, state_after
 from dalsegno.model.lifecycle import judge
@@ -12,8 +12,12 @@ from dalsegno.model.lifecycle.state import SessionState, Verdict
 from dalsegno.model.records import Event
 from dalsegno.projections.base import ALL, HeadFacts, Projection
 from dalsegno.state.history import Journal, Records, gathered
+from dalsegno.state.layout import ForkLink
 from dalsegno.state.session import Session, facts_of
 from dalsegno.state.tables import encode_row
+
+GATHERED_MAX: Final = 8
+"""Ancestors whose records are kept while the forks of a batch are settled; they may be long."""
 
 _Fold = Callable[[Any, Event, Verdict], None]
 
@@ -73,18 +77,43 @@ class Folder:
 
 
 class Inheritance(NamedTuple):
-    """The state of a fork's ancestors at the point where it begins; ``name`` changes whenever it might."""
+    """What a fork takes over from its ancestors, the oldest first; ``name`` changes whenever it might."""
 
-    state: SessionState
+    prefixes: tuple[Prefix, ...]
     name: bytes
 
 
-def inheritance(
-    journal: Journal, child: str, parent: str, at: ForkPoint, gather: Callable[[str], Records]
-) -> Inheritance | None:
-    """What a fork takes over from its ancestors; None if any record of it is missing."""
-    prefixes = ancestry(child, parent, at, lambda name: gathered(journal, name, gather(name)))
-    return None if prefixes is None else Inheritance(state_after(prefixes), _name(prefixes))
+class Inheritances:
+    """What the forks of one batch take over, found once for all that begin at one place, and folded only where a fork
+    is folded again. Of use while the records stay what they are."""
+
+    def __init__(self, journal: Journal, gather: Callable[[str], Records]) -> None:
+        self._journal = journal
+        self._gather = gather
+        self._records: dict[str, Records] = {}
+        self._states: dict[bytes, SessionState] = {}
+
+    def of(self, child: str, parent: str, at: ForkPoint) -> tuple[Inheritance | None, dict[str, ForkLink]]:
+        """None if any record of it is missing; and every session that was read for it, with the highest place there."""
+        read: list[tuple[str, ForkPoint]] = []
+        prefixes = ancestry(child, parent, at, lambda name: gathered(self._journal, name, self._records_of(name)), read)
+        links = {name: ForkLink(*place) for name, place in sorted(read, key=lambda each: each[1].seq)}
+        return None if prefixes is None else Inheritance(tuple(prefixes), _name(prefixes)), links
+
+    def state(self, above: Inheritance) -> SessionState:
+        """The lifecycle's state where the fork begins. Not to be changed."""
+        found = self._states.get(above.name)
+        if found is None:
+            found = self._states[above.name] = state_after(above.prefixes)
+        return found
+
+    def _records_of(self, session_id: str) -> Records:
+        found = self._records.get(session_id)
+        if found is None:
+            if len(self._records) >= GATHERED_MAX:
+                del self._records[next(iter(self._records))]
+            found = self._records[session_id] = self._gather(session_id)
+        return found
 
 
 def _name(prefixes: Iterable[Prefix]) -> bytes:

@@ -86,7 +86,7 @@ def take_all(work: ShardWork, records: Sequence[LogRecord], tally: Tally) -> Non
             if not session.touched:
                 touch(session)
             if session.children:
-                session.note(seq)
+                session.note_new(seq)
             fold(session, placed)
             folded += 1
         else:
@@ -143,9 +143,10 @@ def note_record(
     session.index_changes[seq, hash_] = entry.encode()
     work.journal.pending[entry.offset] = stored
     work.touch(session)
-    session.note(seq)
+    session.note_new(seq)
     head = session.head
     if seq == CONTROL_SEQ:
+        session.note(seq)
         session.stub_hashes = None
         session.settle = True
     elif _can_wait(head, seq):

@@ -30,13 +30,17 @@ CONTRIBUTION: Final = b"c"
 OUTBOX: Final = b"o"
 """projection, kind and rest of the row's key -> token: a public row that changed and is not emitted yet."""
 FORK: Final = b"f"
-"""parent, child -> ``ForkLink``."""
+"""ancestor, fork -> ``ForkLink``: a change in a session concerns every fork that reads it, however far below."""
+ANCESTORS: Final = b"a"
+"""fork -> the sessions that it reads, which have a ``FORK`` row of it."""
 WAITING: Final = b"u"
 """session, seq, hash -> frame id and reason: a record that this build cannot read or fold."""
 LADDER: Final = b"l"
 """Reserved: versions of rows at every 256th seq."""
 
-STATE_KINDS: Final = frozenset({META, INDEX, HEAD, ROW, PRIVATE, TOTAL, CONTRIBUTION, OUTBOX, FORK, WAITING, LADDER})
+STATE_KINDS: Final = frozenset(
+    {META, INDEX, HEAD, ROW, PRIVATE, TOTAL, CONTRIBUTION, OUTBOX, FORK, ANCESTORS, WAITING, LADDER}
+)
 """Every kind of row there is."""
 
 _as_json = msgspec.json.Encoder().encode
@@ -137,6 +141,10 @@ def split_index(key: bytes, at: int) -> tuple[int, bytes]:
 
 def fork_key(parent: str, child: str) -> bytes:
     return FORK + text_part(parent) + text_part(child)
+
+
+def ancestors_key(fork: str) -> bytes:
+    return ANCESTORS + text_part(fork)
 
 
 def waiting_key(session_id: str, seq: int, hash_: bytes) -> bytes:

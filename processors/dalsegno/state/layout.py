@@ -15,7 +15,7 @@ from dalsegno.errors import StoreDamaged
 from dalsegno.model.cursor import Cursor
 from dalsegno.model.records import UNDECODABLE, UNKNOWN_SCHEMA, UNKNOWN_SYMBOL
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of the rows here and of the keys. A shard of another format is built again."""
 
 # --- index: what is known of one record ------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ _identity_decoder = msgspec.msgpack.Decoder(ShardIdentity)
 _position_decoder = msgspec.msgpack.Decoder(Position)
 
 
-def encode_meta(row: Position | ShardIdentity | ForkLink) -> bytes:
+def encode_meta(row: Position | ShardIdentity | ForkLink | tuple[str, ...]) -> bytes:
     return _encode(row)
 
 
@@ -205,6 +205,7 @@ def decode_position(raw: bytes, path: str) -> Position:
     return position
 
 
+decode_names = msgspec.msgpack.Decoder(tuple[str, ...]).decode
 decode_fork = msgspec.msgpack.Decoder(ForkLink).decode
 
 

@@ -44,6 +44,8 @@ class Session:
     """What is known of one session, stored and not yet stored. Belongs to one shard and is used by one thread."""
 
     __slots__ = (
+        "ancestors",
+        "ancestors_changed",
         "children",
         "facts",
         "forced",
@@ -56,6 +58,7 @@ class Session:
         "index_prefix",
         "known",
         "lowest",
+        "lowest_new",
         "ops",
         "ops_table",
         "part",
@@ -103,7 +106,10 @@ class Session:
         for rows in self.rows:
             self.tables.extend(rows.parts())
         self.children: dict[str, ForkLink] = _children(reader, part) if with_forks else {}
-        """Forks that begin in this session."""
+        """Forks that read this session."""
+        self.ancestors: tuple[str, ...] | None = None
+        """Sessions that this one reads as a fork, sorted; None: not looked up yet."""
+        self.ancestors_changed = False
         self.index_changes: dict[tuple[int, bytes], bytes | None] = {}
         """(seq, hash) -> encoded IndexEntry, None where the record is gone."""
         self.fork_changes: dict[str, ForkLink | None] = {}
@@ -121,7 +127,9 @@ class Session:
         self.forced = False
         """All rows must be folded again, whether or not the path changed."""
         self.lowest: int | None = None
-        """The lowest seq at which the batch changed something that a fork may read."""
+        """The lowest seq at which the batch changed something that a fork reads: a record went, or a stub came."""
+        self.lowest_new: int | None = None
+        """The lowest seq at which a record came. Only forks that lack one care: a whole chain stays as it is."""
 
     def lifecycle(self) -> SessionState:
         """The state that the next event is judged by. Raises StoreDamaged if it has another shape than this build's."""
@@ -141,9 +149,14 @@ class Session:
         return None if raw is None else IndexEntry.decode(raw)
 
     def note(self, seq: int) -> None:
-        """Something changed at this seq that may matter to forks of this session."""
+        """Something changed at this seq that may matter to all forks of this session."""
         if self.lowest is None or seq < self.lowest:
             self.lowest = seq
+
+    def note_new(self, seq: int) -> None:
+        """A record came at this seq, which may be what a fork of this session waits for."""
+        if self.lowest_new is None or seq < self.lowest_new:
+            self.lowest_new = seq
 
     def drop_rows(self) -> None:
         """Back to the state before the first event. Sums lose what this session added to them."""
@@ -159,6 +172,7 @@ class Session:
             self.index_changes = {}
         if self.fork_changes:
             self.fork_changes = {}
+        self.ancestors_changed = False
         self._clean()
         self.known = self.heads.get() is not None
         self.stored_held = self.head.held_reason is not None

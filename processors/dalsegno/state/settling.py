@@ -11,7 +11,7 @@ from dalsegno.model.history import FORK_SEQ, fork_origin, is_fork
 from dalsegno.model.ids import EventKey, Seq
 from dalsegno.model.lifecycle import inherit
 from dalsegno.model.path import PARENT_MISSING, Path
-from dalsegno.state.folding import Inheritance, inheritance
+from dalsegno.state.folding import Inheritance, Inheritances
 from dalsegno.state.history import Records, events_of
 from dalsegno.state.intake import take_away
 from dalsegno.state.layout import ForkLink, SessionHead
@@ -21,27 +21,34 @@ from dalsegno.state.work import ShardWork
 
 def settle_all(work: ShardWork) -> None:
     """Settle every session that needs it, and the forks that read through what changed."""
+    inherited = Inheritances(work.journal, work.gather_id)
     for session in [session for session in work.touched if session.settle]:
-        _settle(work, session)
+        _settle(work, session, inherited)
     while work.position.counts.forks and (forks := _forks_to_check(work)):
         for session in forks:
-            _settle(work, session)
+            _settle(work, session, inherited)
 
 
 def _forks_to_check(work: ShardWork) -> list[Session]:
-    """Forks that begin at or above a seq at which their parent changed."""
+    """Forks that begin at or above a seq at which their parent changed. Where a record came, only those that lack one:
+    else one more rival in a long session would cost as much as all its forks."""
     found: dict[str, Session] = {}
     for parent in list(work.touched):
-        lowest, parent.lowest = parent.lowest, None
-        if lowest is None:
+        changed, came = parent.lowest, parent.lowest_new
+        parent.lowest = parent.lowest_new = None
+        if changed is None and came is None:
             continue
         for child, link in parent.children.items():
-            if link.seq >= lowest:
+            if changed is not None and link.seq >= changed:
                 found[child] = work.load(child)
+            elif came is not None and link.seq >= came:
+                fork = work.load(child)
+                if not fork.head.inherited:
+                    found[child] = fork
     return list(found.values())
 
 
-def _settle(work: ShardWork, session: Session) -> None:
+def _settle(work: ShardWork, session: Session, inherited: Inheritances) -> None:
     session.settle = False
     records = work.gather(session)
     for seq, hash_, entry in list(records.erased()):
@@ -50,8 +57,8 @@ def _settle(work: ShardWork, session: Session) -> None:
     if records.empty:
         _remove(work, session)
         return
-    path, parent, link, above = _choose(work, session, records)
-    work.set_fork(session, parent if link is not None else None, link)
+    path, parent, links, above = _choose(work, session, records, inherited)
+    work.set_forks(session, links)
     name = b"" if above is None else above.name
     head = session.head
     if name != head.inherited:
@@ -62,27 +69,28 @@ def _settle(work: ShardWork, session: Session) -> None:
         done = 0
     session.forced = False
     session.lifecycle()  # before the head that holds it gives way to another
-    session.head = _head_of(path, records, parent if link is not None else None, name)
+    session.head = _head_of(path, records, parent, name)
     for event in events_of(work.journal, session.id, records, path.hashes[done:], first_seq=done + 1):
         if above is not None and is_fork(event):
-            inherit(above.state, session.lifecycle())
+            inherit(inherited.state(above), session.lifecycle())
         work.folder.fold(session, event)
 
 
 def _choose(
-    work: ShardWork, session: Session, records: Records
-) -> tuple[Path, str | None, ForkLink | None, Inheritance | None]:
-    """The path; for a fork also its parent, where it begins, and what it inherits (None: the parent is not there)."""
+    work: ShardWork, session: Session, records: Records, inherited: Inheritances
+) -> tuple[Path, str | None, dict[str, ForkLink], Inheritance | None]:
+    """The path; for a fork also its parent, where it reads which ancestor, and what it inherits (None: a part of that
+    is not there)."""
     path = records.choose()
     forking = records.forking(FORK_SEQ, path.hashes[FORK_SEQ - 1]) if len(path.hashes) >= FORK_SEQ else None
     if forking is None:
-        return path, None, None, None
+        return path, None, {}, None
     hash_ = path.hashes[FORK_SEQ - 1]
     parent, at = fork_origin(work.journal.event(session.id, FORK_SEQ, hash_, forking.offset))
-    above = None if at is None else inheritance(work.journal, session.id, parent, at, work.gather_id)
+    above, links = (None, {}) if at is None else inherited.of(session.id, parent, at)
     if above is None:
         path = records.choose({hash_: PARENT_MISSING})
-    return path, parent, None if at is None else ForkLink(*at), above
+    return path, None if at is None else parent, links, above
 
 
 def _goes_on(head: SessionHead, path: Path) -> bool:
@@ -111,7 +119,7 @@ def _head_of(path: Path, records: Records, parent: str | None, inherited: bytes)
 
 def _remove(work: ShardWork, session: Session) -> None:
     """Nothing of the session is left in the log, so nothing is left of its state."""
-    work.set_fork(session, None, None)
+    work.set_forks(session, {})
     session.drop_rows()
     session.head = SessionHead()
     session.gone = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -11,7 +11,7 @@ from dalsegno.projections.base import Projection
 from dalsegno.state.digest import MODULUS
 from dalsegno.state.folding import Folder
 from dalsegno.state.history import Journal, Records, gather, stored_index
-from dalsegno.state.keys import fork_key, journal_key
+from dalsegno.state.keys import ancestors_key, fork_key, journal_key
 from dalsegno.state.kv import JOURNAL, STATE, KeyValue, WriteBatch
 from dalsegno.state.layout import (
     POSITION_KEY,
@@ -20,6 +20,7 @@ from dalsegno.state.layout import (
     Position,
     ShardIdentity,
     StoredDigest,
+    decode_names,
     encode_meta,
 )
 from dalsegno.state.session import Session
@@ -135,13 +136,25 @@ class ShardWork:
             if raw is not None:
                 yield seq, hash_, IndexEntry.decode(raw)
 
-    def set_fork(self, child: Session, parent: str | None, link: ForkLink | None) -> None:
-        """Note where the child begins, in its parent; take back what was noted before."""
-        before = child.head.parent
-        if before is not None and before != parent:
-            self._note_fork(before, child.id, None)
-        if parent is not None:
-            self._note_fork(parent, child.id, link)
+    def set_forks(self, child: Session, links: Mapping[str, ForkLink]) -> None:
+        """Note where the child reads, in each of its ancestors; take back what was noted before."""
+        if not links and not self.position.counts.forks:
+            return
+        before = self._ancestors(child)
+        for name in before:
+            if name not in links:
+                self._note_fork(name, child.id, None)
+        for name, link in links.items():
+            self._note_fork(name, child.id, link)
+        now = tuple(sorted(links))
+        if now != before:
+            child.ancestors, child.ancestors_changed = now, True
+
+    def _ancestors(self, child: Session) -> tuple[str, ...]:
+        if child.ancestors is None:
+            raw = self.kv.get(STATE, ancestors_key(child.id)) if child.known else None
+            child.ancestors = () if raw is None else decode_names(raw)
+        return child.ancestors
 
     def _note_fork(self, parent_id: str, child: str, link: ForkLink | None) -> None:
         parent = self.load(parent_id)
@@ -215,6 +228,9 @@ class ShardWork:
                 batch.delete(STATE, prefix + seq.to_bytes(8, "big") + hash_)
         for child, link in session.fork_changes.items():
             _put_or_delete(batch, fork_key(session.id, child), None if link is None else encode_meta(link))
+        if session.ancestors_changed:
+            names = session.ancestors
+            _put_or_delete(batch, ancestors_key(session.id), encode_meta(names) if names else None)
         counts.sessions += there - session.known
         is_held = there and head.held_reason is not None
         if is_held != session.stored_held:
