@@ -6,10 +6,11 @@ Rules that a real broker taught:
   rebalance callback. A transaction uses what was current when its rows were chosen.
 - ``on_revoke`` waits for the transaction in flight before a partition is given up: Kafka fences a worker that left the
   group, not one that stayed and lost only this partition. ``on_lost`` does not wait: that worker is fenced already.
-- A new partition is assigned at the log's end; it is sought when its shard stands, so a long restore keeps nobody in
-  the callback. Whatever arrives before that is dropped.
-- No seek before the first answer of a new partition. The client asks the broker where the end is; a seek in between
-  succeeds, but half a second later the client asks again and goes on at the end, past all that was not read yet.
+- A partition that the group gave to this worker is given to the client only when its shard stands, at the shard's
+  cursor: a long restore keeps nobody in the callback, and nothing is fetched in vain. Holding it takes it back from the
+  client, not from the group.
+- Never a seek. While the client still asks the broker where a partition ends, a seek succeeds, but half a second later
+  the client asks again and goes on at the end, past all that was not read yet.
 - ``position()`` and ``commit()`` without arguments are never used: a position is the last record's offset + 1, or the
   offset of the partition's end.
 - ``auto.offset.reset=error`` says it once and is silent afterwards, so one such error stops the partition.
@@ -19,21 +20,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from dalsegno.log.kafka import consumer as make_consumer
 from dalsegno.log.kafka import kafka_errors, translate
 from dalsegno.log.reader import to_record
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.partition import Fetched, Partition
-
-ANSWER_SECONDS = 5.0
-"""How long the first answer of a new partition is waited for before it is sought all the same."""
 
 log = logging.getLogger("dalsegno.streams")
 
@@ -80,9 +77,7 @@ class LogConsumer:
         self._transactions = transactions
         self._assigner = assigner
         self._positions: dict[int, tuple[int, int]] = {}
-        self._silent_until: dict[int, float] = {}
-        self._answered: set[int] = set()
-        """Partitions of which something arrived since they were assigned: only these can be sought."""
+        """Of every partition that the client reads: the assignment's number, and the next offset to come."""
         self._asked: deque[Callable[[Consumer], None]] = deque()
         self.group_metadata: Any = None
         """Opaque proof of membership for a transaction, as of the last ``consume``."""
@@ -102,6 +97,8 @@ class LogConsumer:
                 "fetch.wait.max.ms": 100,
                 # About a batch ahead; the client takes several times this much memory for it.
                 "queued.max.messages.kbytes": 8_192,
+                # A full queue puts the next fetch off by this much; by default a second, in which the queue runs dry.
+                "fetch.queue.backoff.ms": 10,
             },
         )
 
@@ -155,20 +152,16 @@ class LogConsumer:
             self._assigner.assigned(consumer, [partition])
 
     def _hold(self, consumer: Consumer, partition: Partition) -> None:
-        self._positions.pop(partition.number, None)
-        if self._table.get(partition.number) is partition and partition.number in self._answered:
-            consumer.pause([TopicPartition(self._topic, partition.number)])
+        if self._table.get(partition.number) is partition:
+            self._stop_reading(consumer, partition.number)
+
+    def _stop_reading(self, consumer: Consumer, number: int) -> None:
+        if self._positions.pop(number, None) is not None:
+            consumer.incremental_unassign([TopicPartition(self._topic, number)])
 
     def _release(self, consumer: Consumer, partition: Partition) -> None:
         if partition.switching:
             return  # the switch releases it when it is done
-        if self._table.get(partition.number) is partition and partition.number not in self._answered:
-            if time.monotonic() < self._silent_until.get(partition.number, float("inf")):
-                self.release(partition)
-                return
-            # Whatever was asked has long been answered or given up: waiting on would be for ever.
-            log.warning("partition_never_answered", extra={"partition": partition.number})
-            self._answered.add(partition.number)
         if not partition.lock.acquire(blocking=False):
             self.release(partition)  # whoever works on this shard keeps the others from being read else
             return
@@ -179,16 +172,9 @@ class LogConsumer:
             number = partition.new_assignment()
         finally:
             partition.lock.release()
-        try:
-            consumer.seek(TopicPartition(self._topic, partition.number, cursor))
-        except KafkaException as error:
-            # The client refuses to seek while it does not fetch, as after the partition's leader has changed.
-            if error.args[0].code() not in (KafkaError._STATE, KafkaError._TIMED_OUT):
-                raise
-            self.release(partition)
-            return
+        self._stop_reading(consumer, partition.number)
+        consumer.incremental_assign([TopicPartition(self._topic, partition.number, cursor)])
         self._positions[partition.number] = (number, cursor)
-        consumer.resume([TopicPartition(self._topic, partition.number)])
 
     def _split(self, messages: Sequence[Message]) -> list[Fetched]:
         records: dict[int, list[Message]] = {}
@@ -202,19 +188,11 @@ class LogConsumer:
                 ends[number] = int(message.offset() or 0)
             else:
                 self._failed(number, error)
-        self._note_answers(records.keys() | ends.keys())
         return [
             batch
             for number in records.keys() | ends.keys()
             if (batch := self._batch(number, records.get(number, []), ends.get(number))) is not None
         ]
-
-    def _note_answers(self, numbers: Iterable[int]) -> None:
-        fresh = [number for number in numbers if number in self._table and number not in self._answered]
-        if fresh:
-            self._answered.update(fresh)
-            # Nothing is fetched in vain while the shards are restored.
-            self._consumer.pause([TopicPartition(self._topic, number) for number in fresh])
 
     def _batch(self, number: int, messages: list[Message], eof: int | None) -> Fetched | None:
         place = self._positions.get(number)
@@ -252,10 +230,7 @@ class LogConsumer:
         fresh = [self._assigner.make(tp.partition) for tp in given]
         for partition in fresh:
             self._table[partition.number] = partition
-            self._silent_until[partition.number] = time.monotonic() + ANSWER_SECONDS
-        # At the end only for form: the place comes with the seek. A fetch there brings nothing or little, while at 0 it
-        # would be out of range where the log starts later, and the client then stays silent even after a seek.
-        consumer.incremental_assign([TopicPartition(self._topic, partition.number, OFFSET_END) for partition in fresh])
+        consumer.incremental_assign([])  # else the binding gives all of them to the client
         if fresh:
             log.info("partitions_assigned", extra={"partitions": [partition.number for partition in fresh]})
             self._assigner.assigned(consumer, fresh)
@@ -278,14 +253,14 @@ class LogConsumer:
         for tp in taken:
             partition = self._table.get(tp.partition)
             if partition is not None:
+                self._stop_reading(consumer, tp.partition)
                 self._give_up(partition)
-        consumer.incremental_unassign(taken)
+        consumer.incremental_unassign([])  # else the binding takes all of them from the client, read or not
         if taken:
             log.info(event, extra={"partitions": [tp.partition for tp in taken]})
 
     def _give_up(self, partition: Partition) -> None:
         partition.closing = True
         self._positions.pop(partition.number, None)
-        self._answered.discard(partition.number)
         self._table.pop(partition.number, None)
         self._assigner.revoked(partition)

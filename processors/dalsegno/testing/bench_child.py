@@ -44,10 +44,12 @@ class _Watch(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.assigned = self.emitted = 0.0
+        self.restored = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg == "partitions_assigned" and not self.assigned:
             self.assigned = time.monotonic()
+        self.restored += record.msg == "snapshot_restored"
 
     def step(self, done: str) -> None:
         if done == "emit.5":
@@ -88,7 +90,7 @@ def _worker(kafka: KafkaConfig, told: dict[str, Any]) -> dict[str, Any]:
     watch = _Watch()
     if told["gate"]:
         _Gate(Path(told["gate"]))
-    log = logging.getLogger("dalsegno.streams")
+    log = logging.getLogger("dalsegno")
     log.setLevel(logging.INFO)
     log.addHandler(watch)
     config = WorkerConfig(
@@ -106,6 +108,7 @@ def _worker(kafka: KafkaConfig, told: dict[str, Any]) -> dict[str, Any]:
     return {
         "assigned": watch.assigned,
         "emitted": watch.emitted,
+        "restored": watch.restored,
         "cpu_seconds": time.process_time() - cpu,
         "peak_bytes": peak_bytes(),
     }

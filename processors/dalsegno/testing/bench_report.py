@@ -100,22 +100,22 @@ def run(world: BenchWorld, stages: Iterable[str], say: Callable[[str], None]) ->
 
     world.prepare()
     try:
-        _measure(world, wanted, note)
+        _measure(world, wanted, note, say)
     finally:
         world.clear()
     flat = measure(FLAT_EVENTS) if "flat" in wanted else None
     return Report(asdict(world.mix), machine(), _lines(raw), bars(raw, flat))
 
 
-def _measure(world: BenchWorld, wanted: set[str], note: _Note) -> None:
+def _measure(world: BenchWorld, wanted: set[str], note: _Note, say: Callable[[str], None]) -> None:
     for name in (name for name in LOOP_STAGES if name in wanted):
         load = os.getloadavg()[0]
         found = world.loop(name)
         note(name, found["events"], found["seconds"], found["cpu_seconds"], found["peak_bytes"], load)
-    _workers(world, wanted, note)
+    _workers(world, wanted, note, say)
 
 
-def _workers(world: BenchWorld, wanted: set[str], note: _Note) -> None:
+def _workers(world: BenchWorld, wanted: set[str], note: _Note, say: Callable[[str], None]) -> None:
     if "memory" in wanted and world.mix.events > SMALL_EVENTS:
         small = world.smaller(SMALL_EVENTS)
         small.prepare()
@@ -136,7 +136,9 @@ def _workers(world: BenchWorld, wanted: set[str], note: _Note) -> None:
         world.snapshot()
         events, load = world.publish_tail(), os.getloadavg()[0]
         world.wait_until_left()
-        found = world.worker("b", world.ends())
+        found = world.worker("b", ends := world.ends())
+        if found["restored"] < len(ends):
+            say(f"tail: {len(ends) - found['restored']} partitions were built from zero, not from a snapshot")
         note("tail", events, found["emitted"] - found["assigned"], found["cpu_seconds"], found["peak_bytes"], load)
 
 

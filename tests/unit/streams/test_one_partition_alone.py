@@ -72,19 +72,21 @@ class Producer:
 
 
 class Consumer:
-    """A consumer that notes where it was sent."""
+    """A consumer that notes what it reads, and where it began to."""
 
     def __init__(self) -> None:
-        self.sought: list[int] = []
+        self.reads: dict[int, int] = {}
+        self.begun: list[tuple[int, int]] = []
 
-    def seek(self, place: TopicPartition) -> None:
-        self.sought.append(place.offset)
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            assert place.partition not in self.reads, "the client refuses what it has already"
+            self.reads[place.partition] = place.offset
+            self.begun.append((place.partition, place.offset))
 
-    def resume(self, _: list[TopicPartition]) -> None:
-        pass
-
-    def pause(self, _: list[TopicPartition]) -> None:
-        pass
+    def incremental_unassign(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            del self.reads[place.partition]
 
     def consume(self, *_: Any) -> list[Any]:
         return []
@@ -152,7 +154,6 @@ def test_reading_goes_on_while_one_shard_is_worked_on(
     monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
     table = {0: partition(tmp_path, 0, Shard(7))}
     reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
-    reading._note_answers([0])
     taken, give_back = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -177,9 +178,9 @@ def test_reading_goes_on_while_one_shard_is_worked_on(
     worker.join(10)
     stepping.join(10)
     assert went_on
-    assert client.sought == []
+    assert client.begun == []
     reading.step()
-    assert client.sought == [7]
+    assert client.begun == [(0, 7)]
 
 
 class EndReached:
@@ -198,42 +199,39 @@ class EndReached:
         return KafkaError(KafkaError._PARTITION_EOF)
 
 
-def test_nothing_is_sought_while_the_client_still_asks_where_the_end_is(
+def test_the_client_reads_what_stands_from_its_cursor_and_nothing_else(
     config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a seek is forgotten half a second later: the client goes on at the end, and what lies before it is lost."""
     client = Consumer()
     monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
-    table = {0: partition(tmp_path, 0, Shard(7)), 1: partition(tmp_path, 1, Shard(8))}
-    reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
-    for each in table.values():
-        reading.release(each)
+    assigner: Any = SimpleNamespace(
+        make=lambda number: partition(tmp_path, number, Shard(7 + number)),
+        assigned=lambda *_: None,
+        revoked=lambda _: None,
+    )
+    table: dict[int, Partition] = {}
+    reading = LogConsumer(config, "id", table, threading.Lock(), assigner)
+    reading._on_assign(client, [TopicPartition("t", 0), TopicPartition("t", 1)])  # type: ignore[arg-type]
     reading.step()
-    assert client.sought == []
-    monkeypatch.setattr(client, "consume", lambda *_: [EndReached(1, 20)])
-    assert reading.step() == []  # of the end, not of the place that is to be read
+    assert client.reads == {}, "their shards are still being opened"
+    reading.release(table[1])
+    reading.step()
+    assert client.reads == {1: 8}
+    monkeypatch.setattr(client, "consume", lambda *_: [EndReached(0, 20), EndReached(1, 20)])
+    assert [(batch.partition, batch.start, batch.end) for batch in reading.step()] == [(1, 8, 20)]
     monkeypatch.setattr(client, "consume", lambda *_: [])
+    reading.hold(table[1])
     reading.step()
-    assert client.sought == [8]
-    monkeypatch.setattr(client, "consume", lambda *_: [EndReached(0, 20)])
+    reading.hold(table[1])
     reading.step()
-    reading.step()
-    assert client.sought == [8, 7]
-
-
-def test_a_partition_that_never_answers_is_sought_after_the_limit(
-    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = Consumer()
-    monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
-    table = {0: partition(tmp_path, 0, Shard(7))}
-    reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
-    reading.release(table[0])
-    reading.step()
-    assert client.sought == [], "it is waited for"
-    reading._silent_until[0] = 0.0
-    reading.step()
-    assert client.sought == [7], "and not for ever"
+    assert client.reads == {}
+    for _ in range(2):  # also where it was never held: what was fetched is fetched again
+        reading.release(table[1])
+        reading.step()
+    assert client.reads == {1: 8}
+    assert client.begun == [(1, 8)] * 3
+    reading._on_revoke(client, [TopicPartition("t", 0), TopicPartition("t", 1)])  # type: ignore[arg-type]
+    assert (client.reads, table) == ({}, {})
 
 
 def test_a_switch_alone_releases_what_it_holds(
@@ -243,11 +241,10 @@ def test_a_switch_alone_releases_what_it_holds(
     monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
     table = {0: partition(tmp_path, 0, Shard(7))}
     reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
-    reading._note_answers([0])
     table[0].switching = True
     reading.release(table[0])
     reading.step()
-    assert client.sought == []
+    assert client.begun == []
 
 
 def test_a_commit_that_may_not_be_read_is_not_taken_for_none(
