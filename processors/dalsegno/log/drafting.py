@@ -13,14 +13,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 import uuid_utils
 
-from dalsegno.errors import InvalidEvent, Usage
+from dalsegno.errors import InvalidEvent, InvalidSessionId, Usage
 from dalsegno.log.codec import check, encode, event_hash, frame, place
 from dalsegno.log.publisher import VALUE_MAX_BYTES, Publisher, too_large
 from dalsegno.log.receipts import Pending
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent, Origin, Redaction, to_record
 from dalsegno.model.history import is_fork
-from dalsegno.model.ids import EventKey, Seq
+from dalsegno.model.ids import FORK_MARK, EventKey, Seq
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.lifecycle.tables import REQUIRED_IN_STRICT, STEPS
 from dalsegno.model.records import CONTROL_SEQ, Actor, Event
@@ -68,6 +68,8 @@ class Drafter:
         """Raises InvalidEvent or EventTooLarge; ``state`` and ``ops`` then are as before, else behind the event."""
         if not isinstance(event, NewEvent) or event.TYPE not in CATALOGUE:
             raise _refused("event", f"a {type(event).__name__}", "an instance of a class of dalsegno.events")
+        if chain.seq == 0 and event.CLASS != "C":
+            self._check_is_fork(event)
         writer = self.publisher.schemas.event(event.TYPE)
         record = check(writer, {"meta": self._meta(event, chain, how), **to_record(event)})
         meta = record["meta"]
@@ -88,6 +90,16 @@ class Drafter:
         pending = Pending(key, value, self.publisher.partition_of(self.session_id), broken)
         behind = chain if is_control else Chain(meta["seq"], hash_, meta["epoch"], meta["recorded_at"])
         return Draft(pending, behind, headers)
+
+    def _check_is_fork(self, event: NewEvent) -> None:
+        """Only a fork may have an id with ``~``; whether the session is one, its first event says."""
+        if FORK_MARK in self.session_id and getattr(event, "relation", None) != "FORK":
+            raise InvalidSessionId(
+                f"session_id is {self.session_id!r}, with the '{FORK_MARK}' of forks, and the session is none",
+                wanted=f"an id without '{FORK_MARK}', or SessionCreated(relation='FORK', parent_session=..., ...)",
+                todo="open the session under another id; nothing was written",
+                field="session_id",
+            )
 
     def _meta(self, event: NewEvent, chain: Chain, how: Mapping[str, Any]) -> dict[str, Any]:
         rest = dict(how)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,17 +37,28 @@ from dalsegno.errors import (
 
 # librdkafka's own lines (lost connections and the like) go through logging, where they can be rendered or dropped.
 client_log = logging.getLogger("dalsegno.log.client")
+REPEAT_SECONDS = 60.0
+# What the client said, and when, within that time.
+_said: dict[str, float] = {}
 
 
 def _is_news(record: logging.LogRecord) -> bool:
     """False for what is no news: that the guarantee is marked experimental, that a fresh broker's coordinator is still
-    loading, that a transaction met a rebalance (whoever runs it sends again, and logs it as what it is)."""
+    loading, that a transaction met a rebalance (whoever runs it sends again, and logs it as what it is), and what was
+    said a moment ago (while no broker answers, the client says so several times a second)."""
     text = record.getMessage()
-    return not (
+    if (
         "enable.gapless.guarantee is experimental" in text
         or ("Failed to acquire" in text and "oordinator" in text and text.endswith("retrying"))
         or ("TXNERR" in text and "ILLEGAL_GENERATION" in text)
-    )
+    ):
+        return False
+    # The tail says how often and for how long, which differs from line to line.
+    said = f"{text} {getattr(record, 'reason', '')}".partition(" (after ")[0]
+    now = time.monotonic()
+    for old in [key for key, at in tuple(_said.items()) if now - at >= REPEAT_SECONDS]:
+        _said.pop(old, None)
+    return _said.setdefault(said, now) == now
 
 
 client_log.addFilter(_is_news)
@@ -54,6 +66,9 @@ client_log.addFilter(_is_news)
 # Below 2.14 `consume()` with `enable.partition.eof` loses a record after pause and resume without a word
 # (librdkafka issue 4844); 2.14.2 is the first release of the client that is whole in what we use.
 CLIENT_FLOOR = (2, 14, 2)
+
+# Where clients of this process ask, for messages: Kafka's errors do not say it. As good as always it is one address.
+_asked: dict[str, None] = {}
 
 _SECRET = re.compile(r"password|secret|token|sasl\.jaas|ssl\.key\.pem|oauthbearer\.config", re.IGNORECASE)
 _MASK = "********"
@@ -72,6 +87,7 @@ class KafkaConfig:
         Keyword names may have ``_`` where librdkafka has ``.``: ``client(group_id="g")``. Raises ClientTooOld.
         """
         check_client()
+        _asked[self.bootstrap_servers] = None
         named = {name.replace("_", "."): value for name, value in more.items()}
         return {
             **self.options,
@@ -145,17 +161,17 @@ def forget_shared_admin(cfg: KafkaConfig) -> None:
 @contextmanager
 def kafka_errors(doing: str, **data: Any) -> Iterator[None]:
     """The one door for Kafka's errors: what the client raises inside leaves as an error of ours that says ``doing``."""
+    begun = time.monotonic()
     try:
         yield
     except KafkaException as error:
         cause = error.args[0] if error.args else None
         if isinstance(cause, KafkaError):
-            raise translate(cause, doing, **data) from error
+            raise translate(cause, doing, time.monotonic() - begun, **data) from error
         raise KafkaRefused(f"could not {doing}: {error}", todo="see the log of the broker", **data) from error
     except TimeoutError as error:
-        raise WaitTimeout(
-            f"could not {doing} in time", todo="check that the broker is up and reachable", **data
-        ) from error
+        asked = _where(time.monotonic() - begun)
+        raise WaitTimeout(f"could not {doing} in time{asked}", wanted=_ANSWER, todo=_START, **data) from error
     except BufferError as error:
         raise Unavailable(f"could not {doing}: the client's queue is full", todo="try again later", **data) from error
 
@@ -197,19 +213,28 @@ _FENCED = {
 }  # fmt: skip
 
 
-def translate(error: KafkaError, doing: str, **data: Any) -> DalsegnoError:
-    """Our error for one of Kafka's. ``data`` keeps its code and what it says about going on (fatal, abort, retry)."""
+_ANSWER = "a broker that answers there"
+_START = "check the address, and that the broker is up ('dalsegno broker start' starts one here), then try again"
+
+
+def _where(seconds: float | None) -> str:
+    """The addresses that were asked, and for how long."""
+    asked = f"; asked at {', '.join(tuple(_asked))}" if _asked else ""
+    return asked if seconds is None or not asked else f"{asked} for {seconds:.1f} s"
+
+
+def translate(error: KafkaError, doing: str, seconds: float | None = None, /, **data: Any) -> DalsegnoError:
+    """Our error for one of Kafka's. ``data`` keeps its code and what it says about going on (fatal, abort, retry).
+    ``seconds``: how long it was tried."""
     code = error.name()
     facts = {
         **data, "code": code, "fatal": error.fatal(), "abort": error.txn_requires_abort(), "retry": error.retriable(),
     }  # fmt: skip
     found = f"could not {doing}: {error.str()} ({code})"
     if code in _AWAY:
-        return BrokerUnavailable(
-            found, wanted="a broker that answers", todo="start the broker or check the address", **facts
-        )
+        return BrokerUnavailable(found + _where(seconds), wanted=_ANSWER, todo=_START, **facts)
     if code in _LATE:
-        return WaitTimeout(found, todo="check that the broker is up and reachable, then try again", **facts)
+        return WaitTimeout(found + _where(seconds), wanted=_ANSWER, todo=_START, **facts)
     if code in _NO_TOPIC:
         return TopicMissing(found, wanted="an existing topic and partition", todo="dalsegno topic apply", **facts)
     if code in _TOO_LARGE:

@@ -59,7 +59,7 @@ class Session:
     ``check_rules``: a lifecycle rule that an event breaks refuses it (profile STRICT; in the other profiles the event
     is sent, and ``Pending.violations`` names the rules). ``actor``: who acts where an append does not say. ``clock``:
     microseconds since 1970 UTC. ``source``: where records come from on resume (default: the partition's start).
-    Raises InvalidSessionId.
+    Raises InvalidSessionId; an id with ``~`` is a fork's, and the first append refuses it where the session is none.
     """
 
     def __init__(

@@ -84,10 +84,13 @@ class KafkaTransport:
                 return
             if error.fatal() or error.code() in (KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE):
                 self._fatal = True
-            done(None, translate(error, f"store a record in {topic}-{partition}", topic=topic, partition=partition))
+            facts = {"topic": topic, "partition": partition}
+            doing = f"store a record in {topic}-{partition}"
+            done(None, translate(error, doing, time.monotonic() - begun, **facts))
 
         doing = f"send a record to {topic}-{partition}"
-        deadline = time.monotonic() + QUEUE_TIMEOUT_SECONDS
+        begun = time.monotonic()
+        deadline = begun + QUEUE_TIMEOUT_SECONDS
         while True:
             if self._closed:
                 raise Unavailable(f"could not {doing}: the publisher is closed", todo="make a new publisher")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import confluent_kafka
@@ -79,8 +80,10 @@ def test_a_broker_that_is_not_there_is_an_error_of_ours_with_a_limit() -> None:
         lambda: reader.partitions_of(NOBODY, "t", timeout=1.0),
         lambda: reader.read_compacted(NOBODY, "t", timeout=1.0),
     ):
-        with pytest.raises(errors.Unavailable):
+        with pytest.raises(errors.Unavailable) as caught:
             call()
+        assert re.search(r"could not .*; asked at .*127\.0\.0\.1:1\b.* for [12]\.\d s", caught.value.found)
+        assert "dalsegno broker start" in caught.value.todo
 
 
 def test_a_wrong_option_is_the_callers_mistake() -> None:
@@ -141,3 +144,21 @@ def test_lines_of_the_client_that_are_no_news_are_dropped(
 ) -> None:
     door.client_log.warning(line)
     assert (line in caplog.text) == logged
+
+
+def test_what_the_client_says_again_and_again_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(door.time, "monotonic", lambda: now[0])
+    for again in range(3):
+        for server in ("b:1", "b:2"):
+            door.client_log.warning(f"FAIL {server}: Connection refused (after {again}ms in state CONNECT)")
+            door.client_log.warning("producer_error", extra={"reason": f"{server}: refused (after {again}ms)"})
+        now[0] += 1
+    assert [record.getMessage()[:10] for record in caplog.records] == [
+        "FAIL b:1: ", "producer_e", "FAIL b:2: ", "producer_e",
+    ]  # fmt: skip
+    now[0] += door.REPEAT_SECONDS
+    door.client_log.warning("FAIL b:1: Connection refused (after 0ms in state CONNECT)")
+    assert len(caplog.records) == 5

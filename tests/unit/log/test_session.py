@@ -214,14 +214,25 @@ def test_an_event_that_is_too_large_names_its_largest_field(log: MemoryLog, publ
     assert len(stored(log, publisher)) == 3
 
 
-@pytest.mark.parametrize("bad", ["", "a~b~", "x" * 201, "a\x00b", "\ud800"])
+@pytest.mark.parametrize("bad", ["", "~b", "x" * 201, "a\x00b", "\ud800"])
 def test_a_bad_session_id_is_refused_at_once(publisher: Publisher, bad: str) -> None:
-    if "~" in bad:
-        assert publisher.session(bad).session_id == bad  # a fork's id
-        return
     with pytest.raises(InvalidSessionId) as caught:
         publisher.session(bad)
     assert caught.value.data["field"] == "session_id"
+
+
+@pytest.mark.parametrize("relation", ["NONE", "CHILD"])
+@pytest.mark.parametrize("options", [{}, {"check_rules": False}])
+def test_the_mark_of_forks_in_the_id_of_a_session_that_is_none_is_refused(
+    log: MemoryLog, publisher: Publisher, relation: Any, options: dict[str, Any]
+) -> None:
+    session = publisher.session("a~b", **options)
+    with pytest.raises(InvalidSessionId, match="session_id is 'a~b'") as caught:
+        session.append(events.SessionCreated(workflow_name="w", profile="OBSERVED", relation=relation))
+    assert caught.value.data["field"] == "session_id"
+    with pytest.raises(InvalidSessionId):
+        session.append(events.SessionStarted())
+    assert not log.records(TOPIC, partition_of("a~b", 4))
 
 
 def test_odd_text_that_utf8_can_hold_is_kept_as_it_is(log: MemoryLog, publisher: Publisher) -> None:
