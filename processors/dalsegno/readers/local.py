@@ -1,17 +1,17 @@
 """This machine's view of the partitions: the furthest shard of each, else its newest snapshot.
 
 A shard is opened as a RocksDB secondary, so a worker that holds it goes on undisturbed, and one that was killed is no
-obstacle. Every answer is true at the position of the shard it came from.
+obstacle. A partition is opened when it is first asked for. Every answer is true at the position of the shard it came
+from.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,23 +34,19 @@ from dalsegno.model.choose import newest_usable
 from dalsegno.model.cursor import Cursor
 from dalsegno.model.ids import partition_of
 from dalsegno.projections.base import Projection
+from dalsegno.readers.cache import SnapshotCache
 from dalsegno.snapshots.catalog import Catalog, TopicIdentity, read_catalog
-from dalsegno.snapshots.folders import RocksFolders
 from dalsegno.snapshots.ports import manifests_prefix
-from dalsegno.snapshots.restore import check_state, fetch, read_manifest
 from dalsegno.state.generations import CurrentShard, PartitionFolder, current_shards
 from dalsegno.state.reads import ShardReads
 from dalsegno.state.rocks import open_secondary
-from dalsegno.storage.files import sync_tree
-from dalsegno.storage.object_store import TEMPORARY_MAX_AGE_SECONDS, FolderStore, os_errors
+from dalsegno.storage.object_store import os_errors
 
 log = logging.getLogger("dalsegno.readers")
 
-CACHE = "snapshot-cache"
 SNAPSHOT = "snapshot"
 """What the ``source`` of a view begins with that is no worker's shard."""
 OPEN_ATTEMPTS = 3
-_PART = ".tmp"
 
 
 class View(NamedTuple):
@@ -82,12 +78,14 @@ class LocalReader:
         self._data = data
         self.prefix = prefix
         self._store = store
+        self._cache = SnapshotCache(data, prefix, store)
         self._kafka = kafka
         self._projections = projections
         self._schemas = SchemaSet.load()
         self._closing = ExitStack()
-        self._views: dict[int, View] | None = None
+        self._opened: dict[int, View | None] = {}
         self._unreadable: dict[int, DalsegnoError] = {}
+        self._unanswered: Unavailable | None = None
         self._partitions = 0
 
     def __enter__(self) -> LocalReader:
@@ -100,19 +98,20 @@ class LocalReader:
 
     @property
     def partitions(self) -> int:
-        """Number of partitions of the log."""
-        self.views()
-        return self._partitions
+        """Number of partitions of the log. Raises NotFound if nothing here says it."""
+        return self._count("")
 
     def views(self) -> dict[int, View]:
         """Every partition that can be read here, by number. Raises NotFound if there is none at all."""
-        if self._views is None:
-            self._views = dict(sorted(self._open().items()))
-        return self._views
+        views = {number: view for number in range(self.partitions) if (view := self._open(number)) is not None}
+        if not views:
+            raise self._nothing()
+        return views
 
     def missing(self) -> list[int]:
         """Partitions that neither a shard nor a snapshot of this machine shows."""
-        return [number for number in range(self.partitions) if number not in self.views()]
+        views = self.views()
+        return [number for number in range(self.partitions) if number not in views]
 
     @property
     def unreadable(self) -> dict[int, DalsegnoError]:
@@ -121,9 +120,9 @@ class LocalReader:
         return self._unreadable
 
     def of_session(self, session_id: str) -> View:
-        """The partition that holds a session. Raises NotFound."""
-        number = partition_of(session_id, self.partitions)
-        view = self.views().get(number)
+        """The partition that holds a session; no other is opened. Raises NotFound."""
+        number = partition_of(session_id, self._count(session_id))
+        view = self._open(number)
         if view is None:
             raise NotFound(
                 f"partition {number}, which holds session {session_id}, is neither here nor in a snapshot",
@@ -139,25 +138,30 @@ class LocalReader:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> dict[int, View]:
-        with os_errors(f"look for shards in {self._data}"):
-            shards = list(current_shards(self._data, self.prefix))
-        if len({shard.topic_id for shard in shards}) > 1:
-            # The topic was made again: only the broker knows which is the one of today.
-            today = self._identity().topic_id
-            shards = [shard for shard in shards if shard.topic_id == today]
-        views = self._of_shards(shards)
-        self._partitions = max((view.reads.identity().partitions for view in views.values()), default=0)
-        if not self._partitions or self._not_among(views):
-            views |= self._of_snapshots(views)
-        if not views:
-            raise self._nothing()
-        return views
+    def _count(self, session_id: str) -> int:
+        """Number of partitions: what can be read here says it, else the broker. First that which the session is in if
+        the highest partition here is the log's last."""
+        if not self._partitions:
+            likely = partition_of(session_id, max(self._shards, default=0) + 1)
+            for number in sorted(self._shards, key=lambda number: number != likely):
+                view = self._open(number)
+                if view is not None:
+                    self._partitions = view.reads.identity().partitions
+                    break
+            else:
+                if self._snapshots is None:
+                    raise self._nothing()
+                self._partitions = self._snapshots[0].partitions
+        return self._partitions
 
-    def _not_among(self, views: dict[int, View]) -> list[int]:
-        return [number for number in range(self._partitions) if number not in views]
+    def _open(self, partition: int) -> View | None:
+        if partition not in self._opened:
+            self._opened[partition] = self._furthest(partition) or self._newest(partition)
+        return self._opened[partition]
 
     def _nothing(self) -> DalsegnoError:
+        if self._unanswered is not None:
+            return self._unanswered
         if self._unreadable:
             return next(iter(self._unreadable.values()))
         return NotFound(
@@ -173,21 +177,34 @@ class LocalReader:
 
     # --- shards ------------------------------------------------------------------------------------------------------
 
-    def _of_shards(self, shards: list[CurrentShard]) -> dict[int, View]:
-        """The furthest shard of each partition; one that cannot be read is left out with a warning."""
-        best: dict[int, View] = {}
+    @cached_property
+    def _shards(self) -> dict[int, list[CurrentShard]]:
+        """The shards here, by partition."""
+        with os_errors(f"look for shards in {self._data}"):
+            shards = list(current_shards(self._data, self.prefix))
+        if len({shard.topic_id for shard in shards}) > 1:
+            # The topic was made again: only the broker knows which is the one of today.
+            today = self._identity().topic_id
+            shards = [shard for shard in shards if shard.topic_id == today]
+        found: dict[int, list[CurrentShard]] = {}
         for shard in shards:
+            found.setdefault(shard.partition, []).append(shard)
+        return found
+
+    def _furthest(self, partition: int) -> View | None:
+        """The furthest shard of a partition; one that cannot be read is left out with a warning."""
+        best: View | None = None
+        for shard in self._shards.get(partition, []):
             try:
                 view = self._of_shard(shard)
             except NotPermitted:
                 raise
             except DalsegnoError as error:
-                log.warning("shard_unreadable", extra={"partition": shard.partition, "reason": str(error)})
-                self._unreadable[shard.partition] = error
+                log.warning("shard_unreadable", extra={"partition": partition, "reason": str(error)})
+                self._unreadable[partition] = error
                 continue
-            other = best.get(shard.partition)
-            if other is None or view.cursor.next_offset > other.cursor.next_offset:
-                best[shard.partition] = view
+            if best is None or view.cursor.next_offset > best.cursor.next_offset:
+                best = view
         return best
 
     def _of_shard(self, shard: CurrentShard) -> View:
@@ -217,64 +234,36 @@ class LocalReader:
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
-    def _of_snapshots(self, here: dict[int, View]) -> dict[int, View]:
-        """The newest good snapshot of each partition that is not here. Without a broker: none, with a warning, unless
-        that leaves nothing at all."""
+    @cached_property
+    def _snapshots(self) -> tuple[TopicIdentity, Catalog] | None:
+        """The log that snapshots must be of, and which there are. Without a broker: None, with a warning; it is an
+        error only if that leaves nothing at all."""
         if not (self._store / manifests_prefix(self.prefix)).is_dir():
-            return {}
+            return None
         try:
-            identity = self._identity()
-            catalog = read_catalog(self._kafka(), self.prefix)
+            return self._identity(), read_catalog(self._kafka(), self.prefix)
         except TopicMissing:
-            return {}
+            return None
         except Unavailable as error:
-            if not here:
-                raise
+            self._unanswered = error
             log.warning("snapshots_not_looked_at", extra={"reason": str(error)})
-            return {}
-        self._partitions = identity.partitions
-        found: dict[int, View] = {}
-        for number in self._not_among(here):
-            view = self._of_newest(catalog, identity, number)
-            if view is not None:
-                found[number] = view
-        return found
+            return None
 
-    def _of_newest(self, catalog: Catalog, identity: TopicIdentity, partition: int) -> View | None:
+    def _newest(self, partition: int) -> View | None:
+        """The newest good snapshot of a partition that is not here."""
+        if self._snapshots is None:
+            return None
+        identity, catalog = self._snapshots
         bad: dict[str, str] = {}
         while (newest := newest_usable(catalog.entries(identity, partition=partition, bad=bad))) is not None:
             try:
-                folder = self._restored(partition, newest.id, catalog.pointers[newest.id].cursor)
+                folder = self._cache.restored(partition, newest.id, catalog.pointers[newest.id].cursor)
                 return self._view(partition, folder, f"{SNAPSHOT} {newest.id[:12]}")
             except (SnapshotDamaged, SnapshotIncompatible, StoreDamaged) as error:
                 bad[newest.id] = error.found
-                # What a crash tore is fetched again the next time.
-                shutil.rmtree(self._cached(partition, newest.id), ignore_errors=True)
+                self._cache.forget(partition, newest.id)
                 log.warning("snapshot_passed_over", extra={"snapshot_id": newest.id, "reason": error.found})
         return None
-
-    def _restored(self, partition: int, snapshot_id: str, cursor: Cursor) -> Path:
-        """The snapshot's files in a folder of the data folder, fetched once and proved; one snapshot a partition."""
-        folder = self._cached(partition, snapshot_id)
-        if folder.is_dir():
-            return folder
-        with os_errors(f"fetch snapshot {snapshot_id}"):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            part = Path(tempfile.mkdtemp(prefix=f"{snapshot_id}.", suffix=_PART, dir=folder.parent))
-            try:
-                store = FolderStore(self._store)
-                manifest = read_manifest(snapshot_id, store, self.prefix, cursor)
-                fetch(snapshot_id, manifest, store, self.prefix, part / "shard")
-                check_state(snapshot_id, manifest, part / "shard", RocksFolders())
-                sync_tree(part / "shard")
-                _settle(part / "shard", folder)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
-        _remove_others(folder)
-        return folder
-
-    def _cached(self, partition: int, snapshot_id: str) -> Path:
-        return self._data / self.prefix / CACHE / str(partition) / snapshot_id
 
     def _view(self, partition: int, folder: Path, source: str) -> View:
         scratch = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="dalsegno-read-")))
@@ -282,22 +271,3 @@ class LocalReader:
         self._closing.callback(kv.close)
         reads = ShardReads(kv, self._schemas, self._projections, str(folder))
         return View(partition, reads, reads.position().cursor, source, folder)
-
-
-def _remove_others(folder: Path) -> None:
-    """Older snapshots of the partition, and what readers that were killed left half fetched."""
-    for other in folder.parent.iterdir():
-        with suppress(FileNotFoundError):  # another reader does the same
-            half = other.suffix == _PART and time.time() - other.stat().st_mtime < TEMPORARY_MAX_AGE_SECONDS
-            if other != folder and not half:
-                # A reader that has it open keeps its files.
-                shutil.rmtree(other, ignore_errors=True)
-
-
-def _settle(part: Path, folder: Path) -> None:
-    """Give a fetched snapshot its name, unless another reader was faster."""
-    try:
-        part.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from heapq import nlargest
 from itertools import islice
 from typing import Any, NamedTuple
 
 from dalsegno.errors import NotFound, StoreDamaged, Usage
 from dalsegno.model.history import fork_origin, is_fork
-from dalsegno.model.ids import partition_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, inherit, judge
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow
@@ -57,10 +57,12 @@ def all_rows(view: View) -> Iterator[tuple[str, SessionRow]]:
 def find_session(reader: LocalReader, name: str) -> Found:
     """One session by its id, by a beginning that no other id has, or ``last``. Raises NotFound, and Usage where several
     ids begin so."""
-    view = reader.views().get(partition_of(name, reader.partitions)) if is_text(name) else None
-    row = None if view is None else view.reads.row(SESSIONS, name)
-    if view is not None and row is not None:
-        return Found(name, row, view)
+    if is_text(name):
+        with suppress(NotFound):  # of the partition: the name may yet be a beginning
+            view = reader.of_session(name)
+            row = view.reads.row(SESSIONS, name)
+            if row is not None:
+                return Found(name, row, view)
     if name == LAST:
         newest = list_sessions(reader, 1)
         if newest:

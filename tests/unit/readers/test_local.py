@@ -15,9 +15,10 @@ import pytest
 
 from dalsegno.errors import BrokerUnavailable, NotFound, StoreDamaged
 from dalsegno.log.kafka import KafkaConfig
-from dalsegno.readers import local
+from dalsegno.model.ids import partition_of
+from dalsegno.readers import cache, local
 from dalsegno.readers.local import LocalReader
-from dalsegno.readers.sessions import list_sessions
+from dalsegno.readers.sessions import find_session, list_sessions
 from dalsegno.snapshots.catalog import TopicIdentity
 from dalsegno.snapshots.ports import file_key
 from dalsegno.state.generations import PartitionFolder
@@ -135,6 +136,39 @@ def test_a_switch_between_looking_and_opening_is_followed(house: House, monkeypa
     assert reader.views()[0].folder.name == "h.1"
 
 
+def test_one_session_opens_its_partition_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with House(tmp_path, partitions=16) as house:
+        for partition in range(16):
+            house.shard(partition=partition)
+        number = partition_of("s-1", 16)
+        apply(house.shard(partition=number, slot=1), begun("s-1"))
+        opened = list[int]()
+        opening = local.open_secondary
+
+        def counting(path: Path, scratch: Path) -> Any:
+            opened.append(int(path.parent.name))
+            return opening(path, scratch)
+
+        monkeypatch.setattr(local, "open_secondary", counting)
+        assert house.reader().of_session("s-1").source == "slot 1"
+        assert opened == [number, number], "one per slot"
+        opened.clear()
+        reader = house.reader()
+        assert find_session(reader, "s-1").session_id == "s-1"
+        assert opened == [number, number]
+        assert len(reader.views()) == 16
+        assert len(opened) == 17, "what is open stays open"
+
+
+def test_the_number_of_partitions_is_asked_of_a_shard_that_can_be_read(tmp_path: Path) -> None:
+    with House(tmp_path, partitions=16) as house:
+        number = partition_of("s-1", 16)
+        house.shard(begun("s-1"), partition=number)
+        house.shard(partition=0).close()
+        (house.folder(partition=0) / "CURRENT").write_text("MANIFEST-999999\n")
+        assert house.reader().of_session("s-1").partition == number
+
+
 def test_a_damaged_shard_is_passed_over_where_another_slot_has_the_partition(house: House) -> None:
     house.shard(begun("s-1"), slot=0)
     house.shard(begun("s-1", "s-2"), slot=1).close()
@@ -184,7 +218,7 @@ def test_a_partition_elsewhere_is_answered_from_its_snapshot_fetched_once(
     def again(*_: object) -> None:
         raise AssertionError("fetched a second time")
 
-    monkeypatch.setattr(local, "fetch", again)
+    monkeypatch.setattr(cache, "fetch", again)
     assert names(two.reader(kafka=broker)) == {"s-1", "s-3"}
 
 
@@ -196,15 +230,15 @@ def test_a_newer_snapshot_takes_the_place_of_the_cached_one(two: House) -> None:
         apply(shard, begun("s-2"))
         taken = two.snapshot(shard)
     assert names(two.reader(kafka=broker)) == {"s-1", "s-2"}
-    cache = two.data / PREFIX / local.CACHE / "1"
-    assert [entry.name for entry in cache.iterdir()] == [taken.id]
+    cached = two.data / PREFIX / cache.CACHE / "1"
+    assert [entry.name for entry in cached.iterdir()] == [taken.id]
 
 
 def test_a_cached_snapshot_that_a_crash_tore_is_fetched_again_the_next_time(two: House) -> None:
     with House(two.data.parent / "elsewhere", partitions=2) as other:
         taken = two.snapshot(other.shard(begun("s-1"), partition=1))
     assert names(two.reader(kafka=broker)) == {"s-1"}
-    cached = two.data / PREFIX / local.CACHE / "1" / taken.id
+    cached = two.data / PREFIX / cache.CACHE / "1" / taken.id
     (cached / "CURRENT").write_bytes(b"")
     with pytest.raises(NotFound):
         two.reader(kafka=broker).views()
@@ -213,15 +247,15 @@ def test_a_cached_snapshot_that_a_crash_tore_is_fetched_again_the_next_time(two:
 
 
 def test_what_a_killed_reader_left_half_fetched_goes_after_a_day(two: House) -> None:
-    cache = two.data / PREFIX / local.CACHE / "1"
+    cached = two.data / PREFIX / cache.CACHE / "1"
     for age_seconds in (60, 2 * 24 * 3600):
-        half = cache / f"{'0' * 64}.{age_seconds}.tmp"
+        half = cached / f"{'0' * 64}.{age_seconds}.tmp"
         (half / "shard").mkdir(parents=True)
         os.utime(half, (time.time() - age_seconds,) * 2)
     with House(two.data.parent / "elsewhere", partitions=2) as other:
         taken = two.snapshot(other.shard(begun("s-1"), partition=1))
     assert names(two.reader(kafka=broker)) == {"s-1"}
-    assert sorted(entry.name for entry in cache.iterdir()) == sorted([taken.id, f"{'0' * 64}.60.tmp"])
+    assert sorted(entry.name for entry in cached.iterdir()) == sorted([taken.id, f"{'0' * 64}.60.tmp"])
 
 
 def test_a_damaged_newest_snapshot_gives_way_to_an_older_one(two: House) -> None:
