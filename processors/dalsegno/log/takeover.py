@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from dalsegno.errors import LogHole, SessionSuperseded, SnapshotAheadOfLog
 from dalsegno.log.codec import place
-from dalsegno.log.history import STALL_SECONDS, SessionRecords
+from dalsegno.log.history import SCHEMA_TIMEOUT_SECONDS, STALL_SECONDS, SessionRecords
 from dalsegno.log.publisher import Publisher
+from dalsegno.log.record import LogRecord
 from dalsegno.model.ids import Offset, parse_key
-from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ, Event
+from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ, UNKNOWN_SCHEMA, Event, Placed, Unreadable
 
 
 class Claim(NamedTuple):
@@ -62,7 +63,10 @@ def _holds(publisher: Publisher, partition: int, offset: Offset, key: bytes, end
 
 
 def check_no_rival(publisher: Publisher, claim: Claim, start: Offset | None, end: Offset, stall_seconds: float) -> None:
-    """Read [``start``, ``end``) for a writer with the same or a better claim. Raises SessionSuperseded."""
+    """Read [``start``, ``end``) for a writer with the same or a better claim. Raises SessionSuperseded.
+
+    A record of the session that cannot be read here is a rival's: nobody can say that its epoch is a lower one.
+    """
     if start is not None and start >= end:
         return
     partition = publisher.partition_of(claim.session_id)
@@ -71,17 +75,34 @@ def check_no_rival(publisher: Publisher, claim: Claim, start: Offset | None, end
             key = parse_key(record.key) if record.key is not None else None
             if key is None or key.session_id != claim.session_id or key.seq == CONTROL_SEQ or record.offset >= end:
                 continue
-            event = place(publisher.schemas, record.key, record.value, 0, 1)
-            if isinstance(event, Event) and claim.is_rival(event):
-                raise SessionSuperseded(
-                    f"session {claim.session_id} was taken over by {event.meta.get('writer')}: "
-                    f"{event.type} of epoch {event.epoch} at seq {event.seq}",
-                    wanted=f"to be the only writer of epoch {claim.epoch}",
-                    todo="give up, or resume again to take it back",
-                    session_id=claim.session_id,
-                    epoch=event.epoch,
-                    offset=record.offset,
+            found = _placed(publisher, record)
+            if isinstance(found, Unreadable):
+                raise _superseded(
+                    claim, record.offset, f"somebody whose record at seq {key.seq} is {found.reason} here"
                 )
+            if isinstance(found, Event) and claim.is_rival(found):
+                who = f"{found.meta.get('writer')}: {found.type} of epoch {found.epoch} at seq {found.seq}"
+                raise _superseded(claim, record.offset, who, epoch=found.epoch)
+
+
+def _placed(publisher: Publisher, record: LogRecord) -> Placed:
+    """What the record is, with the schemas that the log knows."""
+    found = place(publisher.schemas, record.key, record.value, 0, 1)
+    if isinstance(found, Unreadable) and found.reason == UNKNOWN_SCHEMA:
+        publisher.transport.refresh_schemas(publisher.prefix, publisher.schemas, SCHEMA_TIMEOUT_SECONDS)
+        found = place(publisher.schemas, record.key, record.value, 0, 1)
+    return found
+
+
+def _superseded(claim: Claim, offset: Offset, who: str, **data: int) -> SessionSuperseded:
+    return SessionSuperseded(
+        f"session {claim.session_id} was taken over by {who}",
+        wanted=f"to be the only writer of epoch {claim.epoch}",
+        todo="give up, or resume again to take it back",
+        session_id=claim.session_id,
+        offset=offset,
+        **data,
+    )
 
 
 def _ahead(session_id: str, found: str) -> SnapshotAheadOfLog:
