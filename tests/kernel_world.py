@@ -16,9 +16,11 @@ from typing import Any
 import msgspec
 
 from dalsegno.errors import Usage
+from dalsegno.log.record import LogRecord
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.choose import Action, LocalShard, ShardSnapshot, choose
 from dalsegno.model.cursor import Commit, FoundRecord, LogFacts, check, format_metadata, read_commit
+from dalsegno.model.ids import Offset
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.records import Event
 from dalsegno.projections.base import ALL, Projection, Rows
@@ -26,7 +28,7 @@ from dalsegno.projections.registry import built_in
 from dalsegno.replay.plan import PartitionWorld, plan
 from dalsegno.replay.plan import World as PlanWorld
 from dalsegno.replay.target import Target
-from dalsegno.state.differences import add_differences, clear_all, value_digest
+from dalsegno.state.differences import add_differences, clear_all, note_emitted
 from dalsegno.state.kv import KeyValue
 from dalsegno.state.layout import ShardIdentity
 from dalsegno.state.memory import MemoryStore
@@ -331,7 +333,8 @@ class World:
         clear_all(holding.shard.kv)
         for projection in projections_of(self.trail):
             topic = self.topic(partition, projection.name)
-            emitted = {key: value_digest(value) for key, value in topic.items()}
+            emitted = MemoryStore()
+            note_emitted(emitted, projection, [LogRecord(Offset(0), *row, 0, 0) for row in topic.items()])
             add_differences(holding.shard.kv, holding.shard.forms, projection, emitted)
 
     def topic(self, partition: int, projection: str) -> dict[bytes, bytes]:

@@ -2,29 +2,29 @@
 
 Used when a partition goes over to a shard that was built beside: its own outbox names every row that the building
 touched, while only those count that differ from what was emitted before, by whomever.
+
+A topic is in the order of its writing, a shard's rows in that of their keys. So what the topic holds is sorted in a
+store of its own first, and the two are merged: nothing here grows with the number of rows but that store, on disk.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from dalsegno.log.record import LogRecord
 from dalsegno.projections.base import Projection
-from dalsegno.state.keys import OUTBOX, ROW, TOTAL, family_prefix, id_part, outbox_key, session_row_key
-from dalsegno.state.kv import STATE, KeyValue, after_prefix
+from dalsegno.state.keys import OUTBOX, ROW, TOTAL, family_prefix, id_part, outbox_key, session_row_key, topic_key
+from dalsegno.state.kv import STATE, KeyReader, KeyValue, after_prefix, scan_prefix
 from dalsegno.state.outbox import RowForms
 
 # Not the number of any batch, so a later change of the row is told apart from this entry.
 _TOKEN = b"\xff" * 8
 _ROWS_PER_WRITE = 10_000
 _DIGEST_BYTES = 16
-
-
-def value_digest(value: bytes) -> bytes:
-    """Stands for a row's value while the sides are compared: memory then holds 16 bytes a row, whatever its size."""
-    return hashlib.blake2b(value, digest_size=_DIGEST_BYTES).digest()
 
 
 def clear_all(kv: KeyValue) -> None:
@@ -34,10 +34,24 @@ def clear_all(kv: KeyValue) -> None:
     kv.write(batch)
 
 
-def add_differences(kv: KeyValue, forms: RowForms, projection: Projection[Any], emitted: dict[bytes, bytes]) -> int:
-    """Put into the outbox what differs from ``emitted`` (topic key -> digest of the value): changed and new rows, and
-    rows that are gone. ``emitted`` is used up: a copy would be as large as the topic has keys. Written in bounded
-    parts, so it must be done again after a crash. Returns how many."""
+def note_emitted(emitted: KeyValue, projection: Projection[Any], records: Iterable[LogRecord]) -> None:
+    """Take the next records of a projection's topic into ``emitted``: row key -> digest of the value, the last one
+    counts. Records whose key no row can have are left out."""
+    batch = emitted.batch()
+    for record in records:
+        row_key = None if record.key is None else _row_key(projection, record.key)
+        if row_key is None:
+            continue
+        if record.value is None:
+            batch.delete(STATE, row_key)
+        else:
+            batch.put(STATE, row_key, _digest(record.value))
+    emitted.write(batch)
+
+
+def add_differences(kv: KeyValue, forms: RowForms, projection: Projection[Any], emitted: KeyReader) -> int:
+    """Put into the outbox what differs from ``emitted`` (see ``note_emitted``): changed and new rows, and rows that are
+    gone. Written in bounded parts, so it must be done again after a crash. Returns how many."""
     count = 0
     batch = kv.batch()
     for row_key in _differing(kv, forms, projection, emitted):
@@ -50,30 +64,46 @@ def add_differences(kv: KeyValue, forms: RowForms, projection: Projection[Any], 
     return count
 
 
-def _differing(
-    kv: KeyValue, forms: RowForms, projection: Projection[Any], emitted: dict[bytes, bytes]
-) -> Iterator[bytes]:
+def _differing(kv: KeyReader, forms: RowForms, projection: Projection[Any], emitted: KeyReader) -> Iterator[bytes]:
+    """Keys of rows that only one side has, or that differ: a merge of two sorted sides, one entry of each at a time."""
     name = projection.name
+    sent = scan_prefix(emitted, STATE, family_prefix(TOTAL if projection.rollup else ROW, name))
+    sent_key, sent_digest = next(sent, _END)
     for row_key, row in forms.public_rows(kv, name):
-        digest = value_digest(forms.value(name, row))
-        if emitted.pop(forms.topic_key(row_key), None) != digest:
+        while sent_key is not None and sent_key < row_key:
+            yield sent_key
+            sent_key, sent_digest = next(sent, _END)
+        if sent_key != row_key:
             yield row_key
-    for topic_key in emitted:
-        gone = _row_key(projection, topic_key)
-        if gone is not None:
-            yield gone
+            continue
+        if sent_digest != _digest(forms.value(name, row)):
+            yield row_key
+        sent_key, sent_digest = next(sent, _END)
+    while sent_key is not None:
+        yield sent_key
+        sent_key, _ = next(sent, _END)
 
 
-def _row_key(projection: Projection[Any], topic_key: bytes) -> bytes | None:
+_END: tuple[None, bytes] = (None, b"")
+
+
+def _digest(value: bytes) -> bytes:
+    """Stands for a row's value: the store then holds 16 bytes a row, whatever its size."""
+    return hashlib.blake2b(value, digest_size=_DIGEST_BYTES).digest()
+
+
+def _row_key(projection: Projection[Any], key: bytes) -> bytes | None:
     """The row's key here for a key of the topic; None for one that is none of ours."""
     try:
-        parts = json.loads(topic_key)
-    except ValueError:
+        parts = json.loads(key)
+        if not isinstance(parts, list) or not parts or not all(type(part) in (str, int) for part in parts):
+            return None
+        if topic_key(tuple(parts)) != key:
+            return None  # another spelling of a row's key is another record to its readers
+        if projection.rollup:
+            return family_prefix(TOTAL, projection.name) + id_part(tuple(parts))
+        if not isinstance(parts[0], str):
+            return None
+        return session_row_key(ROW, projection.name, parts[0], tuple(parts[1:]))
+    except (ValueError, OverflowError, RecursionError, struct.error):
         return None
-    if not isinstance(parts, list) or not parts or not all(type(part) in (str, int) for part in parts):
-        return None
-    if projection.rollup:
-        return family_prefix(TOTAL, projection.name) + id_part(tuple(parts))
-    if not isinstance(parts[0], str):
-        return None
-    return session_row_key(ROW, projection.name, parts[0], tuple(parts[1:]))

@@ -13,12 +13,14 @@ A crash before 3 leaves a build that is not finished: it goes on at the next ass
 After 3 the new shard is current, with its outbox; the old folder is deleted at the next assignment.
 
 What the topics hold is read from the topics themselves (this partition, committed records, to the end): the local old
-shard need not be the last emitter's, for another worker may have held the partition in between.
+shard need not be the last emitter's, for another worker may have held the partition in between. It is sorted on disk,
+in a temporary folder beside the shards, which a crash leaves to the next assignment to delete.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -27,7 +29,8 @@ from dalsegno.log import admin
 from dalsegno.log.reader import read_range
 from dalsegno.log.topics import projection_topic
 from dalsegno.projections.base import Projection
-from dalsegno.state.differences import add_differences, clear_all, value_digest
+from dalsegno.state.differences import add_differences, clear_all, note_emitted
+from dalsegno.state.rocks import RocksStore
 from dalsegno.state.shard import Shard
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.house import House
@@ -35,6 +38,9 @@ from dalsegno.streams.partition import Partition
 from dalsegno.streams.reader import LogConsumer
 
 log = logging.getLogger("dalsegno.streams")
+
+EMITTED = "emitted"
+"""The temporary folder with what the topics hold."""
 
 
 class Switch:
@@ -99,19 +105,18 @@ class Switch:
         partition.changes += 1
         clear_all(shard.kv)
         count = 0
-        for projection, topic in self._topics:
-            emitted: dict[bytes, bytes] = {}
-            for batch in read_range(self._config.kafka, topic, partition.number):
-                if partition.closing:
-                    return None
-                for record in batch.records:
-                    if record.key is None:
-                        continue
-                    if record.value is None:
-                        emitted.pop(record.key, None)
-                    else:
-                        emitted[record.key] = value_digest(record.value)
-            count += add_differences(shard.kv, shard.forms, projection, emitted)
+        folder = partition.folder.temporary(EMITTED)
+        emitted = RocksStore.open(folder)
+        try:
+            for projection, topic in self._topics:
+                for batch in read_range(self._config.kafka, topic, partition.number):
+                    if partition.closing:
+                        return None
+                    note_emitted(emitted, projection, batch.records)
+                count += add_differences(shard.kv, shard.forms, projection, emitted)
+        finally:
+            emitted.close()
+            shutil.rmtree(folder, ignore_errors=True)
         return count
 
     def _point(self, partition: Partition) -> None:
