@@ -8,15 +8,13 @@ import sys
 import structlog
 
 from dalsegno.cli.output import visible_lines
-
-# Attributes of a LogRecord that are not ours; what a call passed as `extra` is everything else.
-_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+from dalsegno.log.facts import facts_of
 
 
 def _extras(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
     record = event.get("_record")
     if isinstance(record, logging.LogRecord):
-        event.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
+        event.update(facts_of(record))
     return event
 
 

@@ -1,0 +1,3 @@
+from dalsegno.log.facts import install
+
+install()
