@@ -167,6 +167,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
+from dalsegno.model.naming import ByName
 from dalsegno.model.payloads import (
 {enums}
 )
@@ -175,11 +176,11 @@ Timestamp: TypeAlias = int | datetime
 """An instant: microseconds since 1970 UTC, or an aware datetime (a naive one is refused)."""
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, metaclass=ByName):
     """Base of the records inside events."""
 
 
-class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True, metaclass=ByName):
     """Base of all events to append."""
 
     TYPE: ClassVar[str]

@@ -23,6 +23,7 @@ from dalsegno.model.history import is_fork
 from dalsegno.model.ids import FORK_MARK, EventKey, Seq
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.lifecycle.tables import REQUIRED_IN_STRICT, STEPS
+from dalsegno.model.naming import likely
 from dalsegno.model.records import CONTROL_SEQ, Actor, Event
 
 log = logging.getLogger("dalsegno.log")
@@ -67,7 +68,7 @@ class Drafter:
     ) -> Draft:
         """Raises InvalidEvent or EventTooLarge; ``state`` and ``ops`` then are as before, else behind the event."""
         if not isinstance(event, NewEvent) or event.TYPE not in CATALOGUE:
-            raise _refused("event", f"a {type(event).__name__}", "an instance of a class of dalsegno.events")
+            raise _no_event(event)
         if chain.seq == 0 and event.CLASS != "C":
             self._check_is_fork(event)
         writer = self.publisher.schemas.event(event.TYPE)
@@ -166,6 +167,14 @@ def _refused(field: str, found: str, wanted: str) -> InvalidEvent:
     return InvalidEvent(
         f"{field} is {found}", wanted=wanted, todo="correct the event; nothing was written", field=field
     )
+
+
+def _no_event(given: Any) -> InvalidEvent:
+    if isinstance(given, type):
+        return _refused("event", f"the class {given.__name__}", f"{given.__name__}(...), an instance")
+    type_ = given.TYPE if isinstance(given, NewEvent) else type(given).__name__
+    close = likely(type_, CATALOGUE, "one of 'dalsegno schema list'")
+    return _refused("event", f"a {type_}", f"an instance of a class of dalsegno.events: {close}")
 
 
 def _record(value: Any, path: str) -> dict[str, Any]:

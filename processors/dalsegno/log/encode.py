@@ -17,6 +17,7 @@ from dalsegno.errors import InvalidEvent, InvalidSessionId
 from dalsegno.log.schema_set import WriterSchema
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.ids import FORK_MARK, check_session_id
+from dalsegno.model.naming import likely
 from dalsegno.storage.blobs import INLINE_MAX_BYTES
 
 Checker: TypeAlias = Callable[[Any, str], Any]
@@ -40,7 +41,11 @@ def check(writer: WriterSchema, record: Mapping[str, Any]) -> dict[str, Any]:
     if checker is None:
         checker = Compiler().compile(writer.schema)
         writer.__dict__["_checker"] = checker
-    checked: dict[str, Any] = checker(record, "")
+    try:
+        checked: dict[str, Any] = checker(record, "")
+    except InvalidEvent as error:
+        error.found = f"{writer.type}: {error.found}"
+        raise
     if writer.is_event:
         _check_envelope(writer, checked["meta"])
     return checked
@@ -120,6 +125,7 @@ class Compiler:
         fields: list[tuple[str, Checker, Any]] = []
         names = frozenset(field["name"] for field in schema["fields"])
         is_blob = schema["name"] == "dalsegno.event.v1.Blob"
+        short = schema["name"].rpartition(".")[2]
 
         def checker(value: Any, path: str) -> dict[str, Any]:
             if not isinstance(value, Mapping):
@@ -136,7 +142,7 @@ class Compiler:
             if len(value) != len(out) or not names.issuperset(value):
                 extra = sorted(str(name) for name in value if name not in names)
                 if extra:
-                    refuse(prefix + extra[0], "no field of this record", f"one of {', '.join(sorted(names))}")
+                    refuse(prefix + extra[0], f"no field of {short}", likely(extra[0], names - set(value)))
             if is_blob:
                 _check_blob(out, path)
             return out
