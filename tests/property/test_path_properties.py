@@ -103,6 +103,27 @@ def test_path_equals_the_slow_reference(links: list[Link], unreadable: list[tupl
     assert path.held == held
 
 
+def small_tree(rnd: random.Random) -> list[Link]:
+    """Few records and many rivals: branches that differ in one thing only, which a random tree seldom has."""
+    links = [Link(1, name(rnd.randrange(1 << 40)), None, 0) for _ in range(rnd.randint(1, 2))]
+    for _ in range(rnd.randint(1, 9)):
+        parent = rnd.choice(links)
+        epoch = max(0, parent.epoch + rnd.choice([0, 0, 0, 1, -1]))
+        if parent.seq < 5:
+            links.append(Link(parent.seq + 1, name(rnd.randrange(1 << 40)), parent.hash, epoch))
+    rnd.shuffle(links)
+    return links
+
+
+def test_the_longest_branch_wins_at_every_depth() -> None:
+    rnd = random.Random(7)
+    for _ in range(1500):
+        links = small_tree(rnd)
+        unreadable = [(rnd.randint(1, 6), "UNDECODABLE")] if rnd.random() < 0.3 else []
+        path = choose_path(links, unreadable=unreadable)
+        assert (list(path.hashes), path.superseded, path.held) == slow_path(links, unreadable)
+
+
 @given(sets_of_links(), UNREADABLE, st.randoms(use_true_random=False))
 def test_order_and_repetition_change_nothing(
     links: list[Link], unreadable: list[tuple[int, str]], rnd: random.Random

@@ -6,6 +6,7 @@ import pytest
 
 from dalsegno.errors import InvalidSessionId
 from dalsegno.model.ids import (
+    SEQ_MAX,
     SESSION_ID_MAX_BYTES,
     EventKey,
     Seq,
@@ -78,3 +79,6 @@ def test_a_key_is_read_from_the_right() -> None:
     ):
         assert parse_key(bad) is None
     assert parse_key(b"y" + longest.encode()) is None
+    last = EventKey("a", Seq(SEQ_MAX), bytes(32))
+    assert parse_key(last.encode()) == last
+    assert parse_key(last._replace(seq=Seq(SEQ_MAX + 1)).encode()) is None

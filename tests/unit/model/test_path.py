@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from hashlib import sha256
 
+import pytest
+
 from dalsegno.model.amendments import merge_amendments, read_amendment
 from dalsegno.model.hashing import event_hash, first_break, is_well_placed
 from dalsegno.model.ids import EventKey, Seq, parse_key
@@ -281,3 +283,21 @@ def test_a_lost_record_is_bridged() -> None:
     path = choose_path([*(link for link in links if link.seq != 3), *(stub.link for stub in stubs.values())])
     assert path.hashes == hashes(*links)
     assert path.held is None
+
+
+REASONS = ("UNKNOWN_SCHEMA", "UNKNOWN_SYMBOL", "UNDECODABLE")
+
+
+@pytest.mark.parametrize(("one", "other"), [(a, b) for a in REASONS for b in REASONS])
+def test_of_several_reasons_at_one_place_the_one_that_is_easiest_to_mend_is_named(one: str, other: str) -> None:
+    path = choose_path(chain(2), unreadable=[(3, one), (3, other)])
+    assert path.held == Held(min(one, other, key=REASONS.index), 3)
+
+
+def test_an_unreadable_rival_of_what_was_chosen_holds_nothing() -> None:
+    assert choose_path(chain(3), unreadable=[(3, "UNDECODABLE")]).held is None
+
+
+def test_of_an_erased_session_only_its_height_is_told() -> None:
+    path = choose_path(chain(3, epoch=2), erased=True)
+    assert path == ((), frozenset(), Held("ERASED", 1), Head(0, None, 0, 3, erased=True))

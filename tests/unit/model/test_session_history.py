@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
-from dalsegno.model.history import ForkPoint, Gathered, Prefix, ancestry, fork_origin, gather, state_after
-from dalsegno.model.records import CONTROL_SEQ
+from dalsegno.model.amendments import Amendment, Stub
+from dalsegno.model.history import ForkPoint, Gathered, Prefix, ancestry, fork_origin, gather, know, state_after
+from dalsegno.model.ids import EventKey, Seq
+from dalsegno.model.records import CONTROL_SEQ, Unreadable
 from dalsegno.testing.builder import SessionBuilder, Written, digest_of, write
 
 
@@ -41,6 +43,43 @@ def test_a_fork_of_a_fork_takes_over_the_whole_line_up_to_where_each_was_left() 
     state = state_after(prefixes)
     assert state == child.branch(3, writer=child.writer).session
     assert state.turn == "t", "the turn was begun at seq 3 and ended behind it"
+
+
+def test_a_fork_may_leave_its_parent_at_its_first_record_or_at_the_one_that_makes_it_a_fork() -> None:
+    root = SessionBuilder("s").begin()
+    child, of_the_first = root.fork(4, "a"), root.fork(1, "c")
+    sessions = {"s": known(*root.records), "s~a": known(*child.records)}
+    for fork, want in ((of_the_first, [("s", 1)]), (child.fork(2, "b"), [("s", 4), ("s~a", 2)])):
+        prefixes = ancestors(fork, sessions)
+        assert prefixes is not None
+        assert [(p.session_id, len(p.hashes)) for p in prefixes] == want
+
+
+def test_every_place_that_was_looked_at_is_told_also_one_that_is_missing() -> None:
+    root = SessionBuilder("s").begin()
+    child = root.fork(4, "a")
+    grandchild = child.fork(2, "b")
+    parent, at = fork_origin(grandchild.events[1])
+    assert at is not None
+    for sessions in ({"s": known(*root.records), "s~a": known(*child.records)}, {"s~a": known(*child.records)}):
+        places: list[tuple[str, ForkPoint]] = []
+        ancestry(grandchild.session_id, parent, at, lambda name: sessions.get(name) or known(), places)  # noqa: B023
+        assert [(name, place.seq) for name, place in places] == [("s~a", 2), ("s", 4)]
+
+
+def test_what_cannot_be_read_or_folded_counts_until_an_amendment_names_it() -> None:
+    first, second, third = SessionBuilder("s").begin().events[:3]
+    later = msgspec.structs.replace(third, known=False, ignorable=False)
+    dark = Unreadable(EventKey("s", Seq(2), second.hash), "UNDECODABLE")
+    control = Unreadable(EventKey("s", Seq(CONTROL_SEQ), b"\x01" * 32), "UNDECODABLE")
+    found = gather([first, dark, later, control]).known
+    assert (found.dark, found.unfoldable) == (((2, "UNDECODABLE"),), {later.hash: "UNKNOWN_TYPE"})
+    lost = Amendment(
+        "r", "LOST", (Stub(second.link, second.type, "LOST"), Stub(later.link, later.type, "LOST")), False, 0
+    )
+    left = know([first.link, later.link], [(2, second.hash, dark.reason)], found.unfoldable, [lost])
+    assert (left.dark, left.unfoldable) == ((), {})
+    assert left.choose().held is None
 
 
 def test_nothing_is_taken_over_from_a_parent_that_is_not_all_there() -> None:
@@ -110,3 +149,5 @@ def test_a_fork_event_that_names_no_place_has_no_origin() -> None:
     for body in ({}, {"parent_session": "s"}, {"parent_session": "s", "parent_at": {"seq": 0, "hash": b""}}):
         fork.body = body
         assert fork_origin(fork)[1] is None
+    fork.body = {"parent_session": 7, "parent_at": {"seq": 1, "hash": b""}}
+    assert fork_origin(fork) == ("", None)
