@@ -120,7 +120,10 @@ def _apply(site: _Site, kind: int) -> str | None:
             return f"without '{'not' if isinstance(node.op, ast.Not) else '-'}'"
         case ast.Constant():
             return _constant(node, site)
-        case ast.Return(value=value) if value is not None and not _is_none(value):
+        case ast.Return(value=ast.Name(id="NONE") as value):
+            node.value = ast.Tuple([ast.Constant("?")], ast.Load())  # no broken rule; callers ask only if it is empty
+            return f"return {_short(value)} -> return ('?',)"
+        case ast.Return(value=value) if value is not None and not _is_false(value):
             node.value = ast.Constant(None)
             return f"return {_short(value)} -> return None"
         case ast.If() | ast.IfExp() | ast.While():
@@ -196,8 +199,9 @@ def _replace(parent: ast.AST, old: ast.AST, new: ast.AST) -> None:
             value[value.index(old)] = new
 
 
-def _is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_false(node: ast.AST) -> bool:
+    """None is as good there; the constant itself is changed too."""
+    return isinstance(node, ast.Constant) and not node.value
 
 
 def _short(node: ast.AST) -> str:

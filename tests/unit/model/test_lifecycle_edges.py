@@ -6,7 +6,7 @@ import copy
 
 import pytest
 from hypothesis import given
-from test_lifecycle_rules import AUTHORIZED, DECISION, VALIDATION, A, B, Walk
+from test_lifecycle_rules import AUTHORIZED, DECISION, INFERENCE, VALIDATION, A, B, Walk, a_child
 
 from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, config_set_digest, inherit, judge
 from dalsegno.model.lifecycle.state import MAX_ID, bounded
@@ -150,3 +150,35 @@ def test_a_fork_goes_on_with_its_parents_frames_and_pins(turn: str, stubs: bool)
     assert child.session.pinned == ["POLICY", "REDACTION", "TOKENIZER"]
     assert (("TURN", "t") in child.ops.rows) is bool(turn)
     assert config_set_digest(child.session.pins) != config_set_digest([])
+
+
+@pytest.mark.parametrize(
+    ("listed", "rules"),
+    [(["c"], ()), (["c", "c"], ()), (["c", "other"], ("S4",)), ([7, ["c"], "c"], ()), ([], ("S4",))],
+)
+def test_an_ending_lists_what_is_open_and_nothing_else(listed: list[object], rules: tuple[str, ...]) -> None:
+    walk = Walk().running().running_call("c")
+    assert walk.say("SessionCompleted", open_ops=listed).violations == rules
+
+
+def test_an_id_that_is_open_in_two_kinds_is_listed_once() -> None:
+    walk = Walk().running().running_call("c")
+    walk.well("InferenceRequested", **INFERENCE | {"inference_id": "c"})
+    walk.well("SessionCompleted", open_ops=["c"])
+
+
+@pytest.mark.parametrize("item", ["c", None, 7, ["TOOL", "c"]])
+def test_an_operation_in_flight_that_is_no_record_resolves_nothing(item: object) -> None:
+    walk = Walk().running().running_call()
+    walk.epoch += 1
+    last_good = {"seq": walk.seq, "hash": b"\x07" * 32, "event_id": None}
+    assert walk.say("SessionRecovered", last_good=last_good, in_flight=[item]).violations == ("S5",)
+
+
+@pytest.mark.parametrize(("named", "rules"), [(None, ()), ("s", ()), ("?", ("S6",))])
+def test_a_fork_may_name_its_parent_in_its_second_event_alone(named: str | None, rules: tuple[str, ...]) -> None:
+    parent = Walk().running()
+    child = Walk()
+    body = a_child(child, parent)
+    child.session.parent = named or ""
+    assert child.say("SessionForked", **body).violations == rules
