@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from test_lifecycle_rules import AUTHORIZED, DECISION, INFERENCE, VALIDATION, A, B, Walk, a_child
 
-from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, config_set_digest, inherit, judge
+from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, Verdict, config_set_digest, inherit, judge
 from dalsegno.model.lifecycle.state import MAX_ID, bounded
 from dalsegno.testing.strategies import History, histories
 
@@ -182,3 +182,31 @@ def test_a_fork_may_name_its_parent_in_its_second_event_alone(named: str | None,
     body = a_child(child, parent)
     child.session.parent = named or ""
     assert child.say("SessionForked", **body).violations == rules
+
+
+def judged_by(walk: Walk, inference_id: str | None) -> Verdict:
+    walk.well("ValidationRequested", **VALIDATION | {"validation_id": "v2"})
+    decided = {"validation_id": "v2", "basis": "INFERENCE", "inference_id": inference_id, "verdict": "PASS"}
+    return walk.say("ValidationDecided", **decided)
+
+
+def test_a_verdict_of_a_model_names_an_inference_that_has_answered() -> None:
+    assert judged_by(Walk().running().inference(), "i").violations == ()
+    for unknown in ("other", "", None):
+        assert judged_by(Walk().running().inference(), unknown).violations == ("V2",)
+    asked = Walk().running()
+    asked.well("InferenceRequested", **INFERENCE)
+    assert judged_by(asked, "i").violations == ("V2",)
+
+
+def test_in_a_fork_the_inference_may_lie_in_the_parent_but_must_be_named() -> None:
+    def fork() -> Walk:
+        walk = Walk()
+        walk.well("SessionForked", **a_child(walk, Walk().running()))
+        return walk
+
+    assert judged_by(fork(), "the parent's").violations == ()
+    assert judged_by(fork(), "").violations == ("V2",)
+    asked = fork()
+    asked.well("InferenceRequested", **INFERENCE)
+    assert judged_by(asked, "i").violations == ("V2",)
