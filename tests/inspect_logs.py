@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from dalsegno.importers.base import ImportedSession, ImportReport
+from dalsegno.importers.inspect_ai import InspectImporter
+from dalsegno.importers.inspect_ai.file import Limits
+
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces" / "inspect-ai"
 THEORY = TRACES / "theory-of-mind.eval"
 BROWSER = TRACES / "browser.json"
@@ -24,6 +28,18 @@ HEADER: dict[str, Any] = {
     "eval": {"eval_id": "E1", "run_id": "R1", "task_id": "T1", "task": "made", "model": "mock/m", "created": CREATED},
     "plan": {"steps": []},
 }
+
+
+def sessions_of(path: Path, limits: Limits | None = None) -> tuple[ImportedSession, ...]:
+    return sessions_and_report(path, limits)[0]
+
+
+def sessions_and_report(path: Path, limits: Limits | None = None) -> tuple[tuple[ImportedSession, ...], ImportReport]:
+    """All that a file gives, at once."""
+    importer = InspectImporter(limits)
+    report = importer.report()
+    return tuple(importer.read(path, report)), report
+
 
 NativeCall = tuple[str, str, dict[str, Any]]
 """A call that a model asks for: native id, function, arguments."""

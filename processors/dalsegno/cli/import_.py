@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def command(ctx: Context, format_name: str, files: tuple[Path, ...], dry_run: bo
     importer = IMPORTERS[format_name]()
     if len(files) > 1:
         for path in files:
-            importer.read(path)  # a damaged file among several: none of them is imported
+            deque(
+                importer.read(path, importer.report()), maxlen=0
+            )  # a damaged file among several: none of them is imported
     outcomes: list[dict[str, Any]] = []
     with Publisher(ctx.kafka, prefix=ctx.prefix) as publisher:
         for path in files:

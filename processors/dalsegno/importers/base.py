@@ -8,7 +8,7 @@ is left out, never invented; what has no place among our events is kept as ``Not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -78,22 +78,22 @@ class ImportReport:
         }
 
 
-@dataclass(frozen=True)
-class ImportResult:
-    """Everything a file gives: its sessions, in the file's order, and the report."""
-
-    sessions: tuple[ImportedSession, ...]
-    report: ImportReport
-
-
 class Importer(Protocol):
     """One format. ``name`` is what the command line calls it; a change of the mapping raises ``mapping_version``."""
 
     name: str
     mapping_version: int
 
-    def read(self, path: Path) -> ImportResult:
-        """Read and map the whole file. Raises BadInputFile, naming file and place; never gives a part of a file."""
+    def report(self) -> ImportReport:
+        """An empty report of this format."""
+        ...
+
+    def read(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
+        """Map the file, session by session in its order, and hold no more than one of them.
+
+        Only who comes to the end knows that the file is whole, and has the whole report. Raises BadInputFile, naming
+        file and place, at any session. Reading it again gives the same.
+        """
         ...
 
 

@@ -1,24 +1,27 @@
-"""Importing a file: (1) read and map it whole, (2) look up what the log holds of its sessions, (3) compare, (4) append.
+"""Importing a file: (1) read, map and encode all of it, (2) look up what the log holds of its sessions, (3) compare,
+(4) go through it again and append.
 
-Nothing is appended before (3) has passed for every session of the file. What is appended has the same bytes in every
-import of the same content, so a second import, and one that was cut off in the middle and started again, add only what
-is missing; two at the same time do no harm either.
+Nothing is appended before (3) has passed for every session of the file, and no more than one session is held: from (1)
+only the hashes stay. What is appended has the same bytes in every import of the same content, so a second import, and
+one that was cut off in the middle and started again, add only what is missing; two at the same time do no harm either.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from dalsegno.errors import ImportConflict, WaitTimeout
-from dalsegno.importers.base import Importer, ImportReport
-from dalsegno.importers.chain import ChainedRecord, chained
+from dalsegno.errors import BadInputFile, ImportConflict, WaitTimeout
+from dalsegno.importers.base import ImportedSession, Importer, ImportReport
+from dalsegno.importers.chain import chained
 from dalsegno.importers.recorded import Recorded, read_recorded
 from dalsegno.log.history import held
 from dalsegno.log.publisher import Publisher
-from dalsegno.log.receipts import Pending
+from dalsegno.model.ids import EventKey, Seq
 from dalsegno.model.records import UNREADABLE_REASONS
 from dalsegno.storage.blobs import blob_key
 from dalsegno.storage.object_store import Store
@@ -34,15 +37,21 @@ ERASED = "erased"
 amendment erased it, and then it is not imported again."""
 
 
+class Mapped(NamedTuple):
+    """A session of the file, as far as it is kept: the hash of each of its events."""
+
+    session_id: str
+    hashes: tuple[bytes, ...]
+
+
 @dataclass(frozen=True)
 class SessionImport:
-    """One session of the file: what the log holds of it, and the records that it lacks, in order."""
+    """One session of the file: what the log holds of it, and the seqs that it lacks, in order."""
 
     session_id: str
     found: str
     events: int
-    missing: tuple[ChainedRecord, ...]
-    blobs: dict[str, bytes]
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,68 +87,114 @@ def import_file(
     Raises BadInputFile for a damaged or foreign file and ImportConflict where the log holds another prefix of one of
     its sessions; nothing was appended then. Any other error may leave a part: run the import again.
     """
-    result = importer.read(path)
-    prepared = [(session, chained(session, publisher.schemas)) for session in result.sessions]
-    recorded = read_recorded(publisher, [session.session_id for session in result.sessions])
-    sessions = tuple(
-        _compared(session.session_id, records, recorded.get(session.session_id), dict(session.blobs), path)
-        for session, records in prepared
-    )
-    appended = 0 if dry_run else _append(publisher, sessions, store)
-    return ImportOutcome(path, dry_run, result.report, sessions, appended)
+    report = importer.report()
+    # No loop variable, here or in (4): it would hold one session while the next one is read.
+    mapped = list(map(partial(_mapped, publisher), importer.read(path, report)))
+    recorded = read_recorded(publisher, [session.session_id for session in mapped])
+    importing = _Import(publisher, importer, path, store)
+    sessions = tuple(importing.compared(session, recorded.get(session.session_id)) for session in mapped)
+    appended = 0 if dry_run else importing.append(mapped, sessions)
+    return ImportOutcome(path, dry_run, report, sessions, appended)
 
 
-def _compared(
-    session_id: str, records: list[ChainedRecord], recorded: Recorded | None, blobs: dict[str, bytes], path: Path
-) -> SessionImport:
-    """What is missing. Raises ImportConflict at the first record that differs, SessionHeld where nobody can say."""
-    if recorded is None:
-        return SessionImport(session_id, NEW, len(records), tuple(records), blobs)
-    if recorded.erased:
-        return SessionImport(session_id, ERASED, len(records), (), {})
-    for mine, theirs in zip(records, recorded.path, strict=False):
-        if mine.key.hash != theirs:
-            raise ImportConflict(
-                f"the log holds another event at seq {mine.key.seq} of session {session_id} than {path}",
-                wanted=f"{mine.type} with hash {mine.key.hash.hex()} (from {mine.native_ref or 'the sample'})",
-                todo="find out who wrote the session: another state of the file, or another program",
-                session_id=session_id,
-                seq=mine.key.seq,
-                recorded_hash=theirs.hex(),
-                native_ref=mine.native_ref,
-                file=str(path),
-            )
-    known = len(recorded.path)
-    if recorded.held is not None and recorded.held.reason in UNREADABLE_REASONS and known < len(records):
-        raise held(session_id, recorded.held.reason, recorded.held.seq)
-    missing = tuple(record for record in records[known:] if record.key not in recorded.keys)
-    if not missing:
-        return SessionImport(session_id, AHEAD if known > len(records) else SAME, len(records), (), {})
-    return SessionImport(session_id, GREW if known else NEW, len(records), missing, blobs)
+def _mapped(publisher: Publisher, session: ImportedSession) -> Mapped:
+    return Mapped(session.session_id, tuple(record.key.hash for record in chained(session, publisher.schemas)))
 
 
-def _append(publisher: Publisher, sessions: tuple[SessionImport, ...], store: Store | None) -> int:
-    """Store the large contents, then send what is missing and wait for every report."""
-    sent: list[Pending] = []
-    for session in sessions:
-        _store_blobs(session, store)
-        sent += [publisher.send(record.key, record.value) for record in session.missing]
-    left = publisher.flush(APPEND_TIMEOUT_SECONDS)
-    if left:
-        raise WaitTimeout(
-            f"{left} of {len(sent)} events have no report after {APPEND_TIMEOUT_SECONDS:g} s",
-            wanted="an acknowledgement for every event",
-            todo="run the import again: it adds only what is missing",
+class _Import:
+    """One file on its way into one log."""
+
+    def __init__(self, publisher: Publisher, importer: Importer, path: Path, store: Store | None) -> None:
+        self._publisher, self._importer, self._path, self._store = publisher, importer, path, store
+
+    # --- (3) ---------------------------------------------------------------------------------------------------------
+
+    def compared(self, mine: Mapped, recorded: Recorded | None) -> SessionImport:
+        """What is missing. Raises ImportConflict at the first record that differs, SessionHeld where nobody can say."""
+        session_id, hashes = mine
+        events = len(hashes)
+        if recorded is None:
+            return SessionImport(session_id, NEW, events, tuple(range(1, events + 1)))
+        if recorded.erased:
+            return SessionImport(session_id, ERASED, events)
+        for seq, (hash_, theirs) in enumerate(zip(hashes, recorded.path, strict=False), start=1):
+            if hash_ != theirs:
+                raise self._conflict(session_id, seq, theirs)
+        known = len(recorded.path)
+        if recorded.held is not None and recorded.held.reason in UNREADABLE_REASONS and known < events:
+            raise held(session_id, recorded.held.reason, recorded.held.seq)
+        missing = tuple(
+            seq
+            for seq, hash_ in enumerate(hashes[known:], start=known + 1)
+            if EventKey(session_id, Seq(seq), hash_) not in recorded.keys
         )
-    for pending in sent:
-        pending.result(APPEND_TIMEOUT_SECONDS)
-    return len(sent)
+        if not missing:
+            return SessionImport(session_id, AHEAD if known > events else SAME, events)
+        return SessionImport(session_id, GREW if known else NEW, events, missing)
 
+    def _conflict(self, session_id: str, seq: int, theirs: bytes) -> ImportConflict:
+        """Only now it is of interest which event of the file that is: it is looked for again."""
+        again = self._importer.read(self._path, self._importer.report())
+        session = next(session for session in again if session.session_id == session_id)
+        mine = chained(session, self._publisher.schemas)[seq - 1]
+        return ImportConflict(
+            f"the log holds another event at seq {seq} of session {session_id} than {self._path}",
+            wanted=f"{mine.type} with hash {mine.key.hash.hex()} (from {mine.native_ref or 'the sample'})",
+            todo="find out who wrote the session: another state of the file, or another program",
+            session_id=session_id,
+            seq=mine.key.seq,
+            recorded_hash=theirs.hex(),
+            native_ref=mine.native_ref,
+            file=str(self._path),
+        )
 
-def _store_blobs(session: SessionImport, store: Store | None) -> None:
-    if not session.missing or not session.blobs:
-        return
-    if store is None:
-        raise ValueError(f"{session.session_id} has contents for the blob store, and no store was given")
-    for uri, content in session.blobs.items():
-        store.put_if_absent(blob_key(uri.rpartition(":")[2]), content)
+    # --- (4) ---------------------------------------------------------------------------------------------------------
+
+    def append(self, mapped: Sequence[Mapped], sessions: Sequence[SessionImport]) -> int:
+        """Send what is missing. Raises BadInputFile if the file is no longer what was compared."""
+        pairs = zip(mapped, sessions, strict=True)
+        left = {each.session_id: (mine, each.missing) for mine, each in pairs if each.missing}
+        if not left:
+            return 0
+        sent = sum(map(partial(self._append_session, left), self._importer.read(self._path, self._importer.report())))
+        if left:
+            raise self._changed(next(iter(left)))
+        return sent
+
+    def _append_session(self, left: dict[str, tuple[Mapped, tuple[int, ...]]], session: ImportedSession) -> int:
+        """Store the large contents, then send what is missing and wait for every report."""
+        if session.session_id not in left:
+            return 0
+        mine, missing = left.pop(session.session_id)
+        records = chained(session, self._publisher.schemas)
+        if tuple(record.key.hash for record in records) != mine.hashes:
+            raise self._changed(session.session_id)
+        self._store_blobs(session)
+        sent = [self._publisher.send(records[seq - 1].key, records[seq - 1].value) for seq in missing]
+        unreported = self._publisher.flush(APPEND_TIMEOUT_SECONDS)
+        if unreported:
+            raise WaitTimeout(
+                f"{unreported} of {len(sent)} events of session {session.session_id} have no report after "
+                f"{APPEND_TIMEOUT_SECONDS:g} s",
+                wanted="an acknowledgement for every event",
+                todo="run the import again: it adds only what is missing",
+            )
+        for pending in sent:
+            pending.result(APPEND_TIMEOUT_SECONDS)
+        return len(sent)
+
+    def _store_blobs(self, session: ImportedSession) -> None:
+        if not session.blobs:
+            return
+        if self._store is None:
+            raise ValueError(f"{session.session_id} has contents for the blob store, and no store was given")
+        for uri, content in session.blobs.items():
+            self._store.put_if_absent(blob_key(uri.rpartition(":")[2]), content)
+
+    def _changed(self, session_id: str) -> BadInputFile:
+        return BadInputFile(
+            f"{self._path} changed while it was imported: session {session_id} is no longer what it was",
+            wanted="a file that stays as it is",
+            todo="run the import again: it adds only what is missing",
+            file=str(self._path),
+        )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dalsegno.cli.demo_story import MAX_LINES, tell
 from dalsegno.importers.chain import chained
-from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.log.codec import place
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.ids import partition_of
 from dalsegno.model.records import Event
 from dalsegno.testing.story import GOAL, story_records
-from inspect_logs import BROWSER, needs_traces
+from inspect_logs import BROWSER, needs_traces, sessions_of
 
 SCHEMAS = SchemaSet.load()
 
@@ -34,7 +33,7 @@ def test_the_story_has_goal_stages_approval_and_verdict_in_at_most_fifteen_lines
 
 @needs_traces
 def test_a_long_recording_is_shortened_in_its_middle_and_harmless_on_a_terminal() -> None:
-    (session,) = InspectImporter().read(BROWSER).sessions
+    (session,) = sessions_of(BROWSER)
     records = [(session.session_id, r.key.encode(), r.value) for r in chained(session, SCHEMAS)]
     assert len(tell(events_of(records))) <= MAX_LINES
     lines = tell(events_of(records), max_lines=8)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import weakref
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ from typing import Any
 import pytest
 
 from dalsegno.errors import BadInputFile, ImportConflict, KafkaRefused, Unsent
+from dalsegno.importers import inspect_ai
+from dalsegno.importers.base import ImportedSession, ImportReport
 from dalsegno.importers.chain import chained
-from dalsegno.importers.inspect_ai import InspectImporter
+from dalsegno.importers.inspect_ai import InspectImporter, file
 from dalsegno.importers.run import ImportOutcome, import_file
 from dalsegno.log.codec import place
 from dalsegno.log.publisher import Publisher
@@ -21,7 +25,7 @@ from dalsegno.storage.blobs import blob_key
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing.builder import SessionBuilder, Written
 from dalsegno.testing.memory_log import MemoryLog
-from inspect_logs import THEORY, clock, model_event, needs_traces, sample, write_json
+from inspect_logs import HEADER, THEORY, clock, model_event, needs_traces, sample, sessions_of, write_eval, write_json
 
 
 @pytest.fixture
@@ -65,7 +69,7 @@ def test_an_import_cut_off_in_the_middle_is_completed_by_the_next(
 ) -> None:
     # What a killed process leaves is a part of each partition's records, in order, acknowledged or not.
     schemas = SchemaSet.load()
-    records = [record for session in InspectImporter().read(THEORY).sessions for record in chained(session, schemas)]
+    records = [record for session in sessions_of(THEORY) for record in chained(session, schemas)]
     for record in records[:sent]:
         log.put("t.events", partition_of(record.key.session_id, 4), record.key.encode(), record.value)
     outcome = run(publisher, THEORY)
@@ -121,6 +125,76 @@ def test_a_damaged_file_appends_nothing(log: MemoryLog, publisher: Publisher, tm
     assert stored(log) == []
 
 
+def test_a_zip_with_a_torn_last_member_appends_nothing(log: MemoryLog, publisher: Publisher, tmp_path: Path) -> None:
+    path = write_eval(tmp_path / "log.eval", *({**sample([info(1)]), "id": n} for n in range(5)), header=HEADER)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("summaries.json", "[" + "1," * 1000 + "1]")
+        last = archive.infolist()[-1]
+    data = bytearray(path.read_bytes())
+    data[last.header_offset + 30 + len(last.filename) + 100] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(BadInputFile, match=r"summaries\.json"):
+        run(publisher, path)
+    assert stored(log) == []
+
+
+@pytest.mark.parametrize("write", [write_eval, write_json])
+def test_one_session_is_held_at_a_time_and_of_a_zip_one_sample(
+    write: Any, log: MemoryLog, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Sample(dict[str, Any]):
+        """One that can be referred to weakly."""
+
+    def alive(refs: list[weakref.ref[Any]]) -> int:
+        return sum(ref() is not None for ref in refs)
+
+    def parsed(path: Path, place: str, data: bytes) -> Any:
+        found = parse(path, place, data)
+        if place.startswith("samples/"):
+            found = Sample(found)
+            samples.append(weakref.ref(found))
+            held.append(("sample", alive(samples)))
+        return found
+
+    def mapped(*words: Any) -> Any:
+        session = map_sample(*words)
+        sessions.append(weakref.ref(session))
+        held.append(("session", alive(sessions)))
+        return session
+
+    samples: list[weakref.ref[Any]] = []
+    sessions: list[weakref.ref[Any]] = []
+    held: list[tuple[str, int]] = []
+    parse, map_sample = file._parse, inspect_ai.map_sample
+    monkeypatch.setattr(file, "_parse", parsed)
+    monkeypatch.setattr(inspect_ai, "map_sample", mapped)
+    path = write(tmp_path / "log", *({**sample([info(1)]), "id": n} for n in range(20)), header=HEADER)
+    outcome = run(publisher, path)
+    assert (len(outcome.sessions), outcome.appended) == (20, len(stored(log)))
+    one = [("sample", 1), ("session", 1)] if write is write_eval else [("session", 1)]
+    assert held == one * 40, "read twice: to check, and to append"
+
+
+def test_a_file_that_changes_between_the_two_readings_is_refused_and_can_be_imported_again(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    class Changing(InspectImporter):
+        def read(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
+            assert path == whole
+            return super().read(paths.pop(0), report)
+
+    first, second = sample([info(1, "a")]), {**sample([info(1, "b")]), "id": 2}
+    whole = write_json(tmp_path / "whole.json", first, second)
+    other = write_json(tmp_path / "other.json", first, {**sample([info(1, "X")]), "id": 2})
+    shorter = write_json(tmp_path / "shorter.json", first)
+    for later in (other, shorter):
+        paths = [whole, later]
+        with pytest.raises(BadInputFile, match="changed while it was imported: session inspect/1:E1:2:1"):
+            import_file(publisher, Changing(), whole)
+    told = run(publisher, whole).as_data()
+    assert (told["new"], told["same"]) == (1, 1)
+
+
 def test_an_erased_session_does_not_come_back(log: MemoryLog, publisher: Publisher, tmp_path: Path) -> None:
     path = write_json(tmp_path / "log.json", sample([info(1)]))
     run(publisher, path)
@@ -149,7 +223,7 @@ def test_a_single_erased_event_stays_erased(log: MemoryLog, publisher: Publisher
 
 
 def chained_of(path: Path, publisher: Publisher) -> list[Any]:
-    (session,) = InspectImporter().read(path).sessions
+    (session,) = sessions_of(path)
     return chained(session, publisher.schemas)
 
 
@@ -166,7 +240,7 @@ def test_large_contents_are_in_the_store_before_the_event_that_names_them(publis
     run(publisher, path, store=store)
     (named,) = [obj.key for obj in store.list("blobs/")]
     assert store.read(named) == b"z" * 200_000
-    (session,) = InspectImporter().read(path).sessions
+    (session,) = sessions_of(path)
     assert [blob_key(uri.rpartition(":")[2]) for uri in session.blobs] == [named]
 
 

@@ -9,14 +9,24 @@ from pathlib import Path
 import pytest
 
 from dalsegno.errors import BadInputFile
-from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.importers.inspect_ai.file import Limits
-from inspect_logs import BROWSER, HEADER, THEORY, TRACES, model_event, needs_traces, sample, write_eval, write_json
+from inspect_logs import (
+    BROWSER,
+    HEADER,
+    THEORY,
+    TRACES,
+    model_event,
+    needs_traces,
+    sample,
+    sessions_of,
+    write_eval,
+    write_json,
+)
 
 
 def refused(path: Path, limits: Limits | None = None) -> BadInputFile:
     with pytest.raises(BadInputFile) as caught:
-        InspectImporter(limits).read(path)
+        sessions_of(path, limits)
     assert str(path) in str(caught.value)
     assert caught.value.todo
     assert caught.value.wanted

@@ -13,13 +13,12 @@ import pytest
 
 from dalsegno.importers.base import ImportedSession
 from dalsegno.importers.chain import chained
-from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.log.codec import place
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.ids import partition_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.records import Event
-from inspect_logs import BROWSER, INPUT_TASK, THEORY, needs_traces
+from inspect_logs import BROWSER, INPUT_TASK, THEORY, needs_traces, sessions_and_report, sessions_of
 
 pytestmark = needs_traces
 SCHEMAS = SchemaSet.load()
@@ -42,7 +41,7 @@ def native_header(path: Path) -> dict[str, Any]:
 
 @cache
 def sessions(path: Path) -> tuple[ImportedSession, ...]:
-    return InspectImporter().read(path).sessions
+    return sessions_of(path)
 
 
 @cache
@@ -162,7 +161,7 @@ def test_no_imported_event_breaks_a_rule_of_its_profile(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [THEORY, BROWSER, INPUT_TASK], ids=lambda path: path.name)
 def test_every_native_record_is_mapped_or_kept_and_the_report_says_so(path: Path) -> None:
-    report = InspectImporter().read(path).report.as_data()
+    report = sessions_and_report(path)[1].as_data()
     native = Counter(event["event"] for sample in native_samples(path) for event in sample["events"])
     assert report["records"] == dict(sorted(native.items()))
     assert report["records_mapped"] + report["records_kept_as_notes"] + report["records_repeated"] == native.total()
@@ -174,7 +173,7 @@ def test_every_native_record_is_mapped_or_kept_and_the_report_says_so(path: Path
 def test_two_imports_give_the_same_keys_and_bytes_wherever_the_file_lies(tmp_path: Path) -> None:
     copy = tmp_path / "renamed.eval"
     copy.write_bytes(THEORY.read_bytes())
-    again = InspectImporter().read(copy).sessions
+    again = sessions_of(copy)
     assert [chained(one, SCHEMAS) for one in again] == [chained(one, SCHEMAS) for one in sessions(THEORY)]
 
 
@@ -182,5 +181,5 @@ def test_the_same_log_as_json_gives_the_same_sessions(tmp_path: Path) -> None:
     whole = {**native_header(THEORY), "samples": native_samples(THEORY)}
     path = tmp_path / "theory.json"
     path.write_text(json.dumps(whole, indent=2))
-    as_json = {session.session_id: chained(session, SCHEMAS) for session in InspectImporter().read(path).sessions}
+    as_json = {session.session_id: chained(session, SCHEMAS) for session in sessions_of(path)}
     assert as_json == {session.session_id: chained(session, SCHEMAS) for session in sessions(THEORY)}

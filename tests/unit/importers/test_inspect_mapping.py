@@ -8,21 +8,32 @@ from typing import Any
 
 from dalsegno.importers.base import ImportReport
 from dalsegno.importers.chain import chained
-from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.log.codec import place
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.ids import partition_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.records import Event
-from inspect_logs import CREATED, HEADER, approval_event, clock, model_event, sample, tool_event, write_eval, write_json
+from inspect_logs import (
+    CREATED,
+    HEADER,
+    approval_event,
+    clock,
+    model_event,
+    sample,
+    sessions_and_report,
+    sessions_of,
+    tool_event,
+    write_eval,
+    write_json,
+)
 
 SCHEMAS = SchemaSet.load()
 
 
 def imported(path: Path) -> tuple[list[list[Event]], ImportReport]:
-    result = InspectImporter().read(path)
+    read, report = sessions_and_report(path)
     sessions = []
-    for session in result.sessions:
+    for session in read:
         state, ops, events = SessionState(), MemoryOps(), []
         for record in chained(session, SCHEMAS):
             event = place(SCHEMAS, record.key.encode(), record.value, partition_of(session.session_id, 4), 4)
@@ -31,7 +42,7 @@ def imported(path: Path) -> tuple[list[list[Event]], ImportReport]:
             events.append(event)
         assert state.status in ("COMPLETED", "FAILED")
         sessions.append(events)
-    return sessions, result.report
+    return sessions, report
 
 
 def one(tmp_path: Path, events: list[dict[str, Any]], **rest: Any) -> list[Event]:
@@ -290,8 +301,8 @@ def test_an_evaluation_that_has_not_ended_gives_the_samples_it_has(tmp_path: Pat
 
 def test_native_ids_never_become_one_and_never_break_ours(tmp_path: Path) -> None:
     ids = ["a~b", "a%7Eb", "x\n", "é" * 300, "a:b"]
-    result = InspectImporter().read(write_json(tmp_path / "log.json", *(sample([], id=id_) for id_ in ids)))
-    got = [session.session_id for session in result.sessions]
+    result = sessions_of(write_json(tmp_path / "log.json", *(sample([], id=id_) for id_ in ids)))
+    got = [session.session_id for session in result]
     assert len(set(got)) == len(ids)
     assert got[0] == "inspect/1:E1:a%7Eb:1"
     assert all(len(one.encode()) <= 200 and "~" not in one for one in got)
@@ -302,10 +313,7 @@ def test_texts_that_utf8_cannot_hold_and_large_ones(tmp_path: Path) -> None:
     broken = {"id": "m1", "role": "user", "content": "half \ud800 and \u2028 line"}
     large = {"id": "m2", "role": "user", "content": "x" * 300_000}
     many = {"id": "m3", "role": "user", "content": [{"type": "text", "text": "y" * 30_000}] * 60}
-    result = InspectImporter().read(
-        write_json(tmp_path / "log.json", sample([model_event(0, input=[broken, large, many])]))
-    )
-    (session,) = result.sessions
+    (session,) = sessions_of(write_json(tmp_path / "log.json", sample([model_event(0, input=[broken, large, many])])))
     records = chained(session, SCHEMAS)
     assert max(len(record.value) for record in records) < 700_000
     events = [place(SCHEMAS, r.key.encode(), r.value, partition_of(session.session_id, 4), 4) for r in records]

@@ -7,11 +7,13 @@ reads and checks, ``order`` says where the end of a call stands.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from dalsegno.errors import BadInputFile
-from dalsegno.importers.base import ImportedSession, ImportReport, ImportResult
-from dalsegno.importers.inspect_ai.file import Limits, NativeLog, read_log
+from dalsegno.importers.base import ImportedSession, ImportReport
+from dalsegno.importers.inspect_ai.file import Limits, NativeSample, read_log
 from dalsegno.importers.inspect_ai.header import Header
 from dalsegno.importers.inspect_ai.sample import map_sample
 from dalsegno.importers.payload import blob_uri
@@ -33,33 +35,33 @@ class InspectImporter:
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits
 
-    def read(self, path: Path) -> ImportResult:
+    def report(self) -> ImportReport:
+        return ImportReport(self.name, self.mapping_version, modes=dict(MODES))
+
+    def read(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         log = read_log(path, self._limits)
-        report = ImportReport(self.name, self.mapping_version, modes=dict(MODES))
         report.warnings += log.warnings
-        sessions = tuple(self._sessions(path, log, report))
         for part, count in sorted(log.parts.items()):
             report.not_carried[f"file.{part}"] += count
-        for session in sessions:
-            report.events.update(type(event.event).TYPE for event in session.events)  # type: ignore[attr-defined]
-        return ImportResult(sessions, report)
-
-    def _sessions(self, path: Path, log: NativeLog, report: ImportReport) -> list[ImportedSession]:
         header = Header(f"{self.name}/{self.mapping_version}", log.evaluation, log.plan, blob_uri)
-        sessions = []
-        for sample in log.samples:
-            try:
-                sessions.append(map_sample(header, sample.data, sample.place, report))
-            except BadInputFile as error:
-                raise BadInputFile(
-                    f"{path}: {error.found}", wanted=error.wanted, todo=error.todo, file=str(path), place=sample.place
-                ) from error
-            except RecursionError as error:
-                raise BadInputFile(
-                    f"{path}: {sample.place} is nested too deeply",
-                    wanted="an Inspect log",
-                    todo="check that the file is a real log; nothing of it was imported",
-                    file=str(path),
-                    place=sample.place,
-                ) from error
-        return sessions
+        # Not a loop here: its variable would hold one sample while the next is read.
+        return map(partial(_mapped, path, header, report), log.samples())
+
+
+def _mapped(path: Path, header: Header, report: ImportReport, sample: NativeSample) -> ImportedSession:
+    try:
+        session = map_sample(header, sample.data, sample.place, report)
+    except BadInputFile as error:
+        raise BadInputFile(
+            f"{path}: {error.found}", wanted=error.wanted, todo=error.todo, file=str(path), place=sample.place
+        ) from error
+    except RecursionError as error:
+        raise BadInputFile(
+            f"{path}: {sample.place} is nested too deeply",
+            wanted="an Inspect log",
+            todo="check that the file is a real log; nothing of it was imported",
+            file=str(path),
+            place=sample.place,
+        ) from error
+    report.events.update(type(event.event).TYPE for event in session.events)  # type: ignore[attr-defined]
+    return session

@@ -1,15 +1,16 @@
 """Reading an Inspect log: one JSON document, or a zip (.eval) of JSON members. Bounded, checked to the last byte.
 
-A zip is read whole before anything is made of it, also the members that hold nothing for us, because that is what
-checks their sums: a damaged file is refused, never imported in part. Sizes are checked against what is really unpacked,
-not against what the zip says of itself.
+Samples are given one at a time; of a zip no more than one member is unpacked at once. Whoever goes through all of them
+has had every member unpacked, also those that hold nothing for us, because that is what checks their sums: go to the
+end before anything is imported. Sizes are checked against what is really unpacked, not against what the zip says.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -43,18 +44,20 @@ class NativeSample(NamedTuple):
 
 @dataclass
 class NativeLog:
-    """A whole log. ``parts`` counts what the file holds beside header and samples."""
+    """A log whose header was read. ``samples`` goes through its samples, each time anew. ``parts`` counts what the file
+    holds beside header and samples."""
 
     version: int
     evaluation: dict[str, Any]
     plan: dict[str, Any]
-    samples: list[NativeSample]
+    samples: Callable[[], Iterator[NativeSample]]
     parts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
 def read_log(path: Path, limits: Limits | None = None) -> NativeLog:
-    """Read a whole log. Raises BadInputFile, naming file and place, for what is torn, foreign, damaged or too large."""
+    """A log, to be gone through. This and ``samples`` raise BadInputFile, naming file and place, for what is torn,
+    foreign, damaged or too large."""
     bounds = limits or Limits()
     try:
         size = path.stat().st_size
@@ -67,84 +70,105 @@ def read_log(path: Path, limits: Limits | None = None) -> NativeLog:
     if size == 0:
         raise BadInputFile(f"{path} is empty", wanted=_WANTED, todo=_AGAIN, file=str(path))
     if magic == _ZIP_MAGIC:
-        return _read_zip(path, bounds)
+        return _from_zip(_Zip(path, bounds))
     if size > bounds.member_bytes:
         raise _too_large(path, str(path), size, bounds.member_bytes)
     return _from_document(path, _parse(path, "", path.read_bytes()))
 
 
 def _from_document(path: Path, document: Any) -> NativeLog:
-    log = _from_header(path, "", document)
-    samples = document.get("samples") or []
-    if not isinstance(samples, list):
+    def samples() -> Iterator[NativeSample]:
+        seen: dict[tuple[str, int], str] = {}
+        return (_sample(path, f"/samples/{i}", data, seen) for i, data in enumerate(document.get("samples") or []))
+
+    log = _from_header(path, "", document, samples)
+    if not isinstance(document.get("samples") or [], list):
         raise _foreign(path, "/samples is no list")
-    log.samples = [_sample(path, f"/samples/{i}", data) for i, data in enumerate(samples)]
     log.parts = _parts_of(document)
-    return _checked(path, log)
+    return log
 
 
-def _read_zip(path: Path, limits: Limits) -> NativeLog:
-    header: Any = None
-    start: Any = None
+def _from_zip(archive: _Zip) -> NativeLog:
+    path, names = archive.path, archive.names()
     parts: dict[str, int] = {}
-    samples: dict[str, NativeSample] = {}
-    warnings: list[str] = []
-    for name, data in _members(path, limits):
-        if name == _HEADER:
-            header = _parse(path, name, data)
-        elif name == _JOURNAL_START:
-            start = _parse(path, name, data)
-        elif name.startswith(_SAMPLES) and name.endswith(".json"):
-            if name in samples:
-                warnings.append(f"{name} is there more than once; the last one counts")
-            samples[name] = _sample(path, name, _parse(path, name, data))
-        elif not name.endswith("/"):
+    for name in names:
+        if not _is_sample(name) and name not in (_HEADER, _JOURNAL_START) and not name.endswith("/"):
             kind = "journal" if name.startswith("_journal/") else name.removesuffix(".json")
             parts[kind] = parts.get(kind, 0) + 1
-    if header is None and start is None:
+    ended = _HEADER in names
+    if not ended and _JOURNAL_START not in names:
         raise _foreign(path, f"the zip holds neither {_HEADER} nor {_JOURNAL_START}")
-    if header is None:
-        warnings.append(f"there is no {_HEADER}: the evaluation had not ended; its finished samples are read")
-    log = _from_header(path, _HEADER if header is not None else _JOURNAL_START, start if header is None else header)
-    log.samples, log.warnings = list(samples.values()), warnings
-    log.parts = {**parts, **(_parts_of(header) if header is not None else {})}
-    return _checked(path, log)
+    place = _HEADER if ended else _JOURNAL_START
+    header = _parse(path, place, archive.member(place))
+    log = _from_header(path, place, header, archive.samples)
+    twice = [name for name, count in Counter(names).items() if count > 1 and _is_sample(name)]
+    log.warnings = [f"{name} is there more than once; the last one counts" for name in twice]
+    if not ended:
+        log.warnings.append(f"there is no {_HEADER}: the evaluation had not ended; its finished samples are read")
+    log.parts = {**parts, **(_parts_of(header) if ended else {})}
+    return log
 
 
-def _members(path: Path, limits: Limits) -> Iterator[tuple[str, bytes]]:
-    """All members in the order of the directory, unpacked and checked against their sums."""
-    member = ""
-    total = 0
-    try:
-        with _open_zip(path) as archive:
-            infos = archive.infolist()
-            if len(infos) > limits.members:
-                raise _too_large(path, f"{len(infos)} members", len(infos), limits.members)
-            for info in infos:
-                member = info.filename
-                if info.flag_bits & 0x1:
-                    raise _damaged(path, member, "it is encrypted")
-                with archive.open(info) as stream:
-                    data = stream.read(limits.member_bytes + 1)
-                total += len(data)
-                if len(data) > limits.member_bytes:
-                    raise _too_large(path, member, len(data), limits.member_bytes)
-                if total > limits.total_bytes:
-                    raise _too_large(path, "all members", total, limits.total_bytes)
-                yield member, data
-    except NotImplementedError as error:
-        raise BadInputFile(
-            f"{path}: {member}: {error}",
-            wanted="members packed with deflate, or with zstd where this Python can unpack it",
-            todo="install dalsegno[service], which brings zstd, or convert the log with `inspect log convert`",
-            file=str(path),
-            place=member,
-        ) from error
-    except BadInputFile:
-        raise
-    except Exception as error:
-        # What unpacking damaged bytes can raise differs by packing method and Python; all of it means the same.
-        raise _damaged(path, member, f"{type(error).__name__}: {error}") from error
+def _is_sample(name: str) -> bool:
+    return name.startswith(_SAMPLES) and name.endswith(".json")
+
+
+class _Zip:
+    """The members of a zip, each unpacked by itself."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path = path
+        self._limits = limits
+        self._unpacked = 0
+
+    def names(self) -> list[str]:
+        """Of all members, in the order of the directory."""
+        with self._open() as archive:
+            return [info.filename for info in archive.infolist()]
+
+    def member(self, name: str) -> bytes:
+        """The last one of that name."""
+        with self._open() as archive:
+            return self._unpack(archive, archive.getinfo(name))
+
+    def samples(self) -> Iterator[NativeSample]:
+        seen: dict[tuple[str, int], str] = {}
+        with self._open() as archive:
+            self._unpacked = 0
+            for info in archive.infolist():
+                name = info.filename
+                if _is_sample(name) and archive.getinfo(name) is info:
+                    # No name for what was unpacked: it would be held while the next member is.
+                    yield _sample(self.path, name, _parse(self.path, name, self._unpack(archive, info)), seen)
+                else:
+                    self._unpack(archive, info)
+
+    def _open(self) -> zipfile.ZipFile:
+        try:
+            archive = _open_zip(self.path)
+        except Exception as error:
+            raise _broken(self.path, "", error) from error
+        if len(archive.filelist) > self._limits.members:
+            archive.close()
+            raise _too_large(self.path, f"{len(archive.filelist)} members", len(archive.filelist), self._limits.members)
+        return archive
+
+    def _unpack(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+        """A whole member, checked against its sum."""
+        path, limits, member = self.path, self._limits, info.filename
+        if info.flag_bits & 0x1:
+            raise _damaged(path, member, "it is encrypted")
+        try:
+            with archive.open(info) as stream:
+                data = stream.read(limits.member_bytes + 1)
+        except Exception as error:
+            raise _broken(path, member, error) from error
+        self._unpacked += len(data)
+        if len(data) > limits.member_bytes:
+            raise _too_large(path, member, len(data), limits.member_bytes)
+        if self._unpacked > limits.total_bytes:
+            raise _too_large(path, "all members", self._unpacked, limits.total_bytes)
+        return data
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:
@@ -178,7 +202,7 @@ def _parse(path: Path, place: str, data: bytes) -> Any:
         raise BadInputFile(f"{where}: {error}", wanted=_WANTED, todo=_AGAIN, file=str(path), place=place) from error
 
 
-def _from_header(path: Path, place: str, header: Any) -> NativeLog:
+def _from_header(path: Path, place: str, header: Any, samples: Callable[[], Iterator[NativeSample]]) -> NativeLog:
     if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
         raise _foreign(path, f"{place or 'the document'} has no object /eval")
     version = header.get("version", 1)
@@ -187,10 +211,11 @@ def _from_header(path: Path, place: str, header: Any) -> NativeLog:
     plan = header.get("plan") or {}
     if not isinstance(plan, dict):
         raise _foreign(path, f"{place or 'the document'}: /plan is no object")
-    return NativeLog(version=version, evaluation=header["eval"], plan=plan, samples=[])
+    return NativeLog(version=version, evaluation=header["eval"], plan=plan, samples=samples)
 
 
-def _sample(path: Path, place: str, data: Any) -> NativeSample:
+def _sample(path: Path, place: str, data: Any, seen: dict[tuple[str, int], str]) -> NativeSample:
+    """A sample with all that identifies it; ``seen`` holds the places of those before it."""
     if not isinstance(data, dict) or "id" not in data or isinstance(data["id"], bool | list | dict):
         raise _foreign(path, f"{place} is no sample with an /id")
     if not isinstance(data.get("epoch"), int) or isinstance(data["epoch"], bool):
@@ -198,23 +223,17 @@ def _sample(path: Path, place: str, data: Any) -> NativeSample:
     events = data.get("events")
     if events is not None and not (isinstance(events, list) and all(isinstance(event, dict) for event in events)):
         raise _foreign(path, f"{place}: /events is no list of objects")
+    key = (str(data["id"]), data["epoch"])
+    if key in seen:
+        raise BadInputFile(
+            f"{path}: {place} and {seen[key]} are both sample {key[0]!r}, epoch {key[1]}",
+            wanted="one sample per id and epoch",
+            todo="split the file, or remove one of the two",
+            file=str(path),
+            place=place,
+        )
+    seen[key] = place
     return NativeSample(data, place)
-
-
-def _checked(path: Path, log: NativeLog) -> NativeLog:
-    seen: dict[tuple[str, int], str] = {}
-    for sample in log.samples:
-        key = (str(sample.data["id"]), sample.data["epoch"])
-        if key in seen:
-            raise BadInputFile(
-                f"{path}: {sample.place} and {seen[key]} are both sample {key[0]!r}, epoch {key[1]}",
-                wanted="one sample per id and epoch",
-                todo="split the file, or remove one of the two",
-                file=str(path),
-                place=sample.place,
-            )
-        seen[key] = sample.place
-    return log
 
 
 def _parts_of(header: dict[str, Any]) -> dict[str, int]:
@@ -225,6 +244,19 @@ def _parts_of(header: dict[str, Any]) -> dict[str, int]:
 
 def _foreign(path: Path, found: str) -> BadInputFile:
     return BadInputFile(f"{path}: {found}", wanted=_WANTED, todo="check that this is a log of Inspect", file=str(path))
+
+
+def _broken(path: Path, member: str, error: Exception) -> BadInputFile:
+    """What unpacking damaged bytes can raise differs by packing method and Python; nearly all of it means the same."""
+    if not isinstance(error, NotImplementedError):
+        return _damaged(path, member, f"{type(error).__name__}: {error}")
+    return BadInputFile(
+        f"{path}: {member}: {error}",
+        wanted="members packed with deflate, or with zstd where this Python can unpack it",
+        todo="install dalsegno[service], which brings zstd, or convert the log with `inspect log convert`",
+        file=str(path),
+        place=member,
+    )
 
 
 def _damaged(path: Path, member: str, found: str) -> BadInputFile:
