@@ -202,6 +202,11 @@ def check(
         raise _drift(drifted)
 
 
+def message_limit(cfg: KafkaConfig, topic: str) -> int:
+    """The size in bytes above which this topic refuses what a producer sends at once. Raises as ``check`` does."""
+    return int(_read_configs(kafka.shared_admin(cfg), [topic])[topic]["max.message.bytes"])
+
+
 def _compare(spec: TopicSpec, found: admin.TopicFacts, config: Mapping[str, str]) -> PlannedTopic:
     differences = []
     if found.partitions != spec.partitions:

@@ -14,6 +14,9 @@ offset means "emitted up to here".
 A partition is silent until its cursor has reached its bound (the commit found at assignment, or the point of the
 switch): else an older shard that comes back would send the topic backwards. A partition whose outbox is larger than a
 transaction may be stands still while several carry it; only the last of them moves the committed offset.
+
+A row that Kafka does not take (too large, its topic missing or closed to us) fails the whole transaction. Its partition
+stops, keeps its outbox and is tried again later; the next transaction is without it.
 """
 
 from __future__ import annotations
@@ -33,12 +36,14 @@ from dalsegno.model.cursor import Commit, format_metadata
 from dalsegno.state.shard import OutboxItem
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.partition import Partition
+from dalsegno.streams.refusals import Refusals
 
 log = logging.getLogger("dalsegno.streams")
 
 # The calls of a transaction block at most this long; the transaction's own time-out ends what hangs.
 CALL_SECONDS = 10.0
-QUEUE_SECONDS = 30.0
+# A topic that was made this much earlier is known to every broker: one that is not there then is missing.
+TOPIC_SPREAD_SECONDS = 3.0
 HANG_SECONDS = 120.0
 """A transaction that takes longer than all of its calls may has met one that does not keep its limit."""
 # Failures after which the same producer goes on: the group is changing, or nothing was sent yet.
@@ -80,6 +85,7 @@ class Emitter:
         self._transactions = transactions
         self._metadata = metadata
         self._topic_of = topic_of
+        self._refusals = Refusals(config.kafka)
         self._producer: Producer | None = None
         self.failing: str | None = None
         """Why the last transaction failed; None once one went through, or when there is nothing to send."""
@@ -100,6 +106,9 @@ class Emitter:
                     "client.id": self._transactional_id,
                     "compression.type": "zstd",
                     "linger.ms": 20,
+                    "topic.metadata.propagation.max.ms": int(TOPIC_SPREAD_SECONDS * 1000),
+                    "on_delivery": self._refusals.delivered,
+                    "delivery.report.only.error": True,
                     "queue.buffering.max.messages": max(100_000, 2 * self._config.rows_per_transaction),
                 },
             )
@@ -112,6 +121,7 @@ class Emitter:
 
     def tick(self) -> bool:
         """One transaction, if anything changed. True when rows are left for another one at once."""
+        chosen: list[Chosen] = []
         with self._transactions:
             try:
                 if self._producer is None:
@@ -125,8 +135,7 @@ class Emitter:
                 self.sending_since = time.monotonic()
                 self._send(chosen, metadata)
             except KafkaException as error:
-                self._failed(error.args[0])
-                return False
+                return self._failed(error.args[0], chosen)
             except DalsegnoError as error:  # no new producer yet
                 log.warning("emit_failed", extra={"error": str(error)})
                 self._fails(str(error))
@@ -148,14 +157,15 @@ class Emitter:
                 break
             if partition.outbox_failed and partition.error is not None:
                 continue
-            partition.outbox_failed = False
             try:
                 part = self._choose_from(partition, left, first=not chosen)
             except Exception as error:
                 # A shard that cannot be read keeps its own rows back, and nobody else's. It is said once per retry.
                 self._outbox_fails(partition, error)
                 continue
-            if part is not None:
+            if part is None:
+                partition.outbox_failed = False
+            else:
                 chosen.append(part)
                 left -= len(part.rows)
         return chosen
@@ -193,12 +203,15 @@ class Emitter:
     def _send(self, chosen: list[Chosen], metadata: Any) -> None:
         producer = self._producer
         assert producer is not None
+        self._refusals.clear()
         try:
             producer.begin_transaction()
             for part in chosen:
                 for topic, key, value in part.rows:
-                    self._produce(producer, topic, part.partition.number, key, value)
+                    self._refusals.produce(producer, topic, part.partition.number, key, value)
             producer.flush(CALL_SECONDS)
+            if self._refusals:
+                raise KafkaException(KafkaError(KafkaError._INCONSISTENT, "a row was refused"))
             self._config.fault("emit.2")
             topic = self._config.names.events
             offsets = [
@@ -227,17 +240,6 @@ class Emitter:
                 self._producer = None
             raise
 
-    def _produce(self, producer: Producer, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
-        deadline = time.monotonic() + QUEUE_SECONDS
-        while True:
-            try:
-                producer.produce(topic, value, key, partition)
-                return
-            except BufferError:
-                if time.monotonic() > deadline:
-                    raise
-                producer.poll(0.1)
-
     def _abort(self, producer: Producer) -> None:
         try:
             producer.abort_transaction(CALL_SECONDS)
@@ -258,6 +260,7 @@ class Emitter:
                 except Exception as error:
                     self._outbox_fails(partition, error)  # what stays there is sent once more: the same values
                     continue
+                partition.outbox_failed = False
                 for _ in range(min(part.reports, len(partition.reports))):
                     partition.reports.popleft()
                 if part.whole:
@@ -266,19 +269,27 @@ class Emitter:
                     partition.drained.notify_all()
 
     def _outbox_fails(self, partition: Partition, error: Exception) -> None:
-        """Send nothing of it until it is retried: the same rows would go out at every tick."""
+        """Send nothing of it until it is retried: the same rows would go out, or be refused, at every tick."""
         partition.outbox_failed = True
         if partition.error is None:
             partition.stop(error)
 
-    def _failed(self, cause: KafkaError) -> None:
-        """Nothing of the transaction is visible; the outbox still has everything, so the next tick sends it."""
+    def _failed(self, cause: KafkaError, chosen: list[Chosen]) -> bool:
+        """Nothing of the transaction is visible; the outbox still has everything, so the next tick sends it: at once
+        (True) without the partitions whose rows were refused."""
+        refused = [(part.partition, error) for part in chosen if (error := self._refusals.of(part.partition.number))]
+        if refused:
+            for partition, error in refused:
+                self._outbox_fails(partition, error)
+            self._fails(None)
+            return True
         facts = {"code": cause.name(), "error": cause.str(), "fatal": cause.fatal()}
         if cause.code() == KafkaError.ILLEGAL_GENERATION:
             log.info("emit_during_rebalance", extra=facts)  # normal while the group changes
         else:
             log.warning("emit_failed", extra=facts)
         self._fails(f"{cause.name()}: {cause.str()}")
+        return False
 
     def _fails(self, why: str | None) -> None:
         self.failing_since = None if why is None else self.failing_since or time.time()

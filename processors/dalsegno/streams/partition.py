@@ -104,7 +104,8 @@ class Partition:
         self.clean_at = -1
         """``changes`` when the outbox was last seen empty."""
         self.outbox_failed = False
-        """True when the outbox could not be read or cleared: nothing is sent of it until the partition is retried."""
+        """True from when the outbox could not be read, sent or cleared until that goes well. Nothing of it is sent
+        while the partition stands, and batches alone bring no retry forward."""
         self.draining = False
         """True while the outbox needs several transactions; the shard then stands still (see the emitter)."""
         self.reports: deque[Report] = deque(maxlen=REPORTS_KEPT)
@@ -191,15 +192,18 @@ class Partition:
         with self.lock:
             # The shard stands still while its outbox goes out in several transactions, so that all of them show it at
             # one position.
-            self.drained.wait_for(lambda: not self.draining or self.closing, timeout=RETRY_LAST_SECONDS)
+            self.drained.wait_for(
+                lambda: not self.draining or self.closing or batch.assignment != self.assignment, RETRY_LAST_SECONDS
+            )
             if self.closing or self.shard is None or batch.assignment != self.assignment:
                 return None
             self._fault("apply.1")
             self.changes += 1
             applied = self.shard.apply(self.generation, batch.start, batch.end, batch.records)
             self._fault("apply.2")
-            self.failures = 0
-            self._on_trial_until = 0.0
+            if not self.outbox_failed:
+                self.failures = 0
+                self._on_trial_until = 0.0
             self.records_since_snapshot += len(batch.records)
             self.end = max(self.end, batch.end)
             if applied.set_aside:
@@ -221,6 +225,7 @@ class Partition:
                 wait = min(RETRY_LAST_SECONDS, RETRY_FIRST_SECONDS * 2**doublings)
                 self.retry_at = time.monotonic() + wait
             failures = self.failures
+            self.drained.notify_all()  # a batch that waits is dropped now
         log.error(
             "partition_stopped",
             extra={"partition": self.number, "error": str(error), "failures": failures, **facts},
