@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -13,11 +14,15 @@ from dalsegno.cli.context import Context
 from dalsegno.errors import Failed, NotFound, Usage
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.replay.execute import Conductor
+from dalsegno.replay.target import Target, TargetKind
 from dalsegno.replay.world import Place
+from dalsegno.snapshots.catalog import Catalog, read_catalog
 from dalsegno.storage.object_store import FolderStore
 
 # A confirmation above this asks for a name instead of a letter.
 NAME_ABOVE_RECORDS = 1_000_000
+# Ids that an error names.
+NAMES_SHOWN = 5
 
 
 def who() -> str:
@@ -87,11 +92,48 @@ def conductor_of(ctx: Context) -> Conductor:
     )
 
 
-def one_match(prefix: str, names: list[str], what: str) -> str:
-    """The one name that is, or begins with, what was given. Raises NotFound, and Usage where several do."""
-    found = [name for name in names if name == prefix] or [name for name in names if name.startswith(prefix)]
-    if not found or not prefix:
-        raise NotFound(f"there is no {what} {prefix}", wanted=f"the id of a {what}", todo="see the list of them")
+def one_match(given: str, names: Sequence[str], what: str) -> str:
+    """The one name that is, or begins with, what was given. Raises NotFound, and Usage where several do.
+
+    ``names``: those first that an error should show. A table cuts long ids and ends them with a mark, which is no part.
+    """
+    beginning = given.removesuffix("…")
+    found = [name for name in names if name == beginning] or [name for name in names if name.startswith(beginning)]
+    if not found or not beginning:
+        there = f"there are: {_some(names)}" if names else f"there is no {what} yet"
+        raise NotFound(f"there is no {what} {given}", wanted=f"the id of a {what}, or its beginning", todo=there)
     if len(found) > 1:
-        raise Usage(f"{prefix} begins {len(found)} ids", wanted=f"the id of one {what}", todo="give more of it")
+        raise Usage(
+            f"{given} begins {len(found)} ids: {_some(found)}", wanted=f"the id of one {what}", todo="give more of it"
+        )
     return found[0]
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def one_snapshot(given: str, found: Catalog, *, named: bool = False) -> str:
+    """The id of the snapshot, or shard snapshot, that is meant; its beginning is enough. ``named``: of no shard
+    snapshot. Raises NotFound, Usage."""
+    return one_match(given, [*list(found.named)[::-1], *([] if named else list(found.pointers)[::-1])], "snapshot")
+
+
+def partition_ranges(numbers: Sequence[int]) -> str:
+    """``partition 3``, ``partitions 0-3, 7``: numbers in order, those that follow one another as a range."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    return f"partition{'' if len(numbers) == 1 else 's'} {', '.join(texts)}"
+
+
+def full_target(ctx: Context, target: Target) -> Target:
+    """The target with the whole id of its snapshot. Raises NotFound, Usage."""
+    if target.kind is not TargetKind.SNAPSHOT:
+        return target
+    return target._replace(name=one_snapshot(target.name, read_catalog(ctx.kafka, ctx.prefix)))

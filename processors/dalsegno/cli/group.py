@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import conductor_of
+from dalsegno.cli.common import conductor_of, full_target
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import csv, document, explain, print_id, show_plan
@@ -96,7 +96,7 @@ def _describe_rows(
 
 @command.command(epilog="Example: dalsegno group reset --to-snapshot 20261129-193000-1a2b --dry-run")
 @click.argument("group", required=False)
-@click.option("--to-snapshot", metavar="ID", help="The cursors of a snapshot.")
+@click.option("--to-snapshot", metavar="ID", help="The cursors of a snapshot; the beginning of its id is enough.")
 @click.option("--to-earliest", is_flag=True, help="The start of the log.")
 @click.option("--to-datetime", metavar="ISO", help="The newest snapshots at or below this time (with a zone).")
 @click.option("--to-offset", metavar="P=N[,P=N]", help="The newest snapshots at or below these offsets.")
@@ -182,7 +182,7 @@ def _target(
             todo="give one",
         )
     if to_snapshot is not None:
-        return Target(TargetKind.SNAPSHOT, name=to_snapshot)
+        return full_target(ctx, Target(TargetKind.SNAPSHOT, name=to_snapshot))
     if to_datetime is not None:
         return Target(TargetKind.OFFSET, offsets=_offsets_at(ctx, parse_time(to_datetime)))
     if to_offset is not None:

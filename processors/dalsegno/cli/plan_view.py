@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import iso
+from dalsegno.cli.common import iso, partition_ranges
 from dalsegno.cli.context import Context
 from dalsegno.cli.output import emit, note
 from dalsegno.model.cursor import parse_metadata
@@ -53,18 +53,20 @@ def show_plan(ctx: Context, plan: ReplayPlan) -> None:
 
 
 def explain(plan: ReplayPlan) -> None:
+    said: dict[str, list[int]] = {}
     for part in plan.parts:
-        for each in part.rejected:
-            note(
-                f"partition {part.partition}: snapshot {each.snapshot[:16]} at {each.next_offset} is passed over: "
-                f"{each.reason}"
-            )
+        texts = [
+            f"snapshot {each.snapshot[:16]} at {each.next_offset} is passed over: {each.reason}"
+            for each in part.rejected
+        ]
         if part.snapshot is None:
-            note(
-                f"partition {part.partition}: no usable snapshot at or below the target; it is built from the log start"
-            )
+            texts.append("no usable snapshot at or below the target; built from the log start")
         if part.hole is not None:
-            note(f"partition {part.partition}: offsets {part.hole.first}..{part.hole.end} are accepted as lost")
+            texts.append(f"offsets {part.hole.first}..{part.hole.end} are accepted as lost")
+        for text in texts:
+            said.setdefault(text, []).append(part.partition)
+    for text, partitions in said.items():
+        note(f"{partition_ranges(partitions)}: {text}")
     if plan.members:
         note(f"group {plan.group} has {len(plan.members)} members; they must stop before the plan can run")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import conductor_of, confirm
+from dalsegno.cli.common import conductor_of, confirm, full_target
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
@@ -29,7 +29,7 @@ _from: Callable[[Any], Any] = click.option(
     "--from",
     "start",
     metavar="PLACE",
-    help="earliest | latest-snapshot | snapshot:ID | offset:P=N[,P=N] | session:ID@SEQ (default: earliest).",
+    help="earliest | latest-snapshot | snapshot:ID (its beginning is enough) | offset:P=N[,P=N] | session:ID@SEQ (default: earliest).",
 )
 _mode: Callable[[Any], Any] = click.option(
     "--mode",
@@ -62,7 +62,7 @@ def plan(ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ..
 
     Nothing is changed. 'dalsegno replay run ID' carries the plan out, as long as nothing that it depends on has moved.
     """
-    stored = _plan(conductor_of(ctx), start, mode, holes, reason)
+    stored = _plan(ctx, conductor_of(ctx), start, mode, holes, reason)
     if ctx.output == "text":
         show_plan(ctx, stored.plan)
         print_id(ctx, stored.plan)
@@ -116,7 +116,7 @@ def run(
     else:
         # First, for members that leave later would make the plan stale.
         conductor.wait_until_empty()
-        stored = _plan(conductor, start, mode, holes, reason)
+        stored = _plan(ctx, conductor, start, mode, holes, reason)
     if ctx.output == "text":
         show_plan(ctx, stored.plan)
     records = sum(part.records for part in stored.plan.parts)
@@ -134,13 +134,14 @@ def run(
 
 
 def _plan(
-    conductor: Conductor, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str
+    ctx: Context, conductor: Conductor, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str
 ) -> StoredReplay:
     if mode == "partial":
         if start is None:
             raise Usage("--mode partial without --from", wanted="a place to start from", todo="add --from PLACE")
         note("partial: projection-only, from the place that was given")
-    return conductor.plan(parse_target(start or "earliest"), [parse_hole(hole) for hole in holes], reason)
+    target = full_target(ctx, parse_target(start or "earliest"))
+    return conductor.plan(target, [parse_hole(hole) for hole in holes], reason)
 
 
 def _follow(conductor: Conductor, stored: StoredReplay, timeout_seconds: float) -> StoredReplay:

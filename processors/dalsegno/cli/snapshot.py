@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import confirm, iso, one_match, who
+from dalsegno.cli.common import confirm, iso, one_snapshot, who
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import NegativeVerdict, NotFound, WaitTimeout
@@ -162,7 +162,7 @@ def list_(ctx: Context, shards: bool, partition: int | None) -> None:
 def show(ctx: Context, snapshot_id: str) -> None:
     """Show a snapshot, or one shard snapshot; the beginning of an id is enough."""
     found = catalogue.read_catalog(ctx.kafka, ctx.prefix)
-    name = one_match(snapshot_id, [*found.named, *found.pointers], "snapshot")
+    name = one_snapshot(snapshot_id, found)
     if name in found.pointers:
         emit(ctx, _pointer_details(ctx, found, found.pointers[name]))
         return
@@ -223,7 +223,7 @@ def prune_(ctx: Context, keep: int, drop: tuple[str, ...], dry_run: bool, yes: b
     Files younger than a day stay too: an upload may be about to name them.
     """
     found, store = catalogue.read_catalog(ctx.kafka, ctx.prefix), FolderStore(ctx.store)
-    names = [one_match(name, list(found.named), "snapshot") for name in drop]
+    names = [one_snapshot(name, found, named=True) for name in drop]
     planned = plan_pruning(
         found, _identity(ctx), store, ctx.prefix, keep=keep, protected=_protected(ctx, store), now=time.time(),
         drop=names,
@@ -272,7 +272,7 @@ def _chosen(found: Catalog, names: tuple[str, ...]) -> list[Pointer]:
         return list(found.pointers.values())
     chosen: dict[str, Pointer] = {}
     for given in names:
-        name = one_match(given, [*found.named, *found.pointers], "snapshot")
+        name = one_snapshot(given, found)
         listed = [s.shard_snapshot_id for s in found.named[name].shards] if name in found.named else [name]
         for each in listed:
             if each not in found.pointers:
