@@ -64,7 +64,7 @@ def run_worker(config: WorkerConfig, until: Mapping[int, int] | None = None) -> 
         worker.fail(error)
     finally:
         worker.close()
-    if worker.is_sending:
+    if worker.hangs:
         worker.end_process()
     if worker.error is not None:
         raise worker.error

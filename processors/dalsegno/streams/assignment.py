@@ -19,6 +19,7 @@ A crash after 3: the same base is chosen again. After 4: the folder is found and
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -39,6 +40,10 @@ from dalsegno.streams.partition import Partition
 from dalsegno.streams.snapshotter import Snapshotter
 
 log = logging.getLogger("dalsegno.streams")
+
+EARLIER_LIFE_SECONDS = 30.0
+"""How long all partitions of an assignment together may keep the rebalance callback waiting; then they are red, and
+tried again. The group throws a member out that does not come back for 300 s."""
 
 
 class Assignment:
@@ -79,8 +84,11 @@ class Assignment:
             for partition in partitions:
                 partition.stop(error)
             return
+        deadline = time.monotonic() + EARLIER_LIFE_SECONDS
         for partition in partitions:
             try:
+                # An earlier life of this partition may still be closing its shard.
+                self._house.wait(partition.number, max(0.0, deadline - time.monotonic()))
                 plan = self._plan(partition, topic, commits[partition.number], snapshots)
                 if plan.choice.commit_first is not None:
                     self._commit_first(consumer, partition, plan.choice.commit_first)
@@ -115,7 +123,6 @@ class Assignment:
     def _plan(
         self, partition: Partition, topic: Topic, commit: Commit | None, snapshots: Sequence[ShardSnapshot]
     ) -> Plan:
-        self._house.wait(partition.number)  # an earlier life of this partition may still be closing its shard
         partition.folder = PartitionFolder(self._slot.folder, topic.topic_id, partition.number)
         partition.folder.sweep()
         here = tuple(self._local_shards(partition.folder))

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from dalsegno.errors import WaitTimeout
 
@@ -17,6 +18,7 @@ log = logging.getLogger("dalsegno.streams")
 
 THREADS = 4
 WAIT_SECONDS = 120.0
+CLOSE_SECONDS = 30.0
 Job = Callable[[], None]
 
 
@@ -26,6 +28,8 @@ class House:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, "dalsegno-house")
         self._queues: dict[int, deque[Job]] = {}
+        self._at_work: dict[int, str] = {}
+        """What is being done for which partition."""
         self._changed = threading.Condition()
 
     def give(self, number: int, job: Job) -> None:
@@ -45,13 +49,30 @@ class House:
                 lambda: not self._queues if number is None else number not in self._queues, timeout
             )
         if not idle:
-            raise WaitTimeout(
-                f"work on {'shards' if number is None else f'partition {number}'} was not done within {timeout:g} s",
-                todo="look at the disk of the data folder and at the log",
-            )
+            raise self._late(number, timeout)
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    @property
+    def is_working(self) -> bool:
+        return bool(self._at_work)
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Begin nothing more and wait for what is being done. Raises WaitTimeout; its thread then keeps the process
+        from ending by itself."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._changed:
+            idle = self._changed.wait_for(lambda: not self._at_work, timeout)
+        if not idle:
+            raise self._late(None, timeout)
+
+    def _late(self, number: int | None, timeout: float) -> WaitTimeout:
+        at_work = [
+            f"{doing} of partition {each}" for each, doing in sorted(self._at_work.items()) if number in (None, each)
+        ]
+        return WaitTimeout(
+            f"work on {'shards' if number is None else f'partition {number}'} was not done within {timeout:g} s: "
+            f"{', '.join(at_work) or 'it waits for other partitions'}",
+            todo="look at the disk of the data folder and at the log",
+        )
 
     def _run(self, number: int) -> None:
         while True:
@@ -59,10 +80,17 @@ class House:
                 queue = self._queues[number]
                 if not queue:
                     del self._queues[number]
+                    self._at_work.pop(number, None)
                     self._changed.notify_all()
                     return
                 job = queue.popleft()
+                self._at_work[number] = _name(job)
             try:
                 job()
             except Exception:
                 log.exception("house_job_failed", extra={"partition": number})
+
+
+def _name(job: Job) -> str:
+    function = job.func if isinstance(job, partial) else job
+    return getattr(function, "__qualname__", repr(function))

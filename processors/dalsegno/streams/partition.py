@@ -168,14 +168,18 @@ class Partition:
         return cursor is not None and cursor >= self.bound
 
     def reached(self, bound: int) -> bool:
-        """Whether everything below ``bound`` is applied, emitted and committed."""
-        with self.lock:
+        """Whether everything below ``bound`` is applied, emitted and committed. False while somebody works on it."""
+        if not self.lock.acquire(timeout=STATUS_WAIT_SECONDS):
+            return False
+        try:
             cursor = self.cursor
             if cursor is None or self.building or cursor < bound:
                 return False
             commit = self.committed
             emitted = commit is not None and commit.offset >= bound and commit.generation == self.generation
             return emitted and self.outbox_is_empty
+        finally:
+            self.lock.release()
 
     def new_assignment(self) -> int:
         """A new number: batches that are on their way are dropped from now on."""

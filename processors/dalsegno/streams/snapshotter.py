@@ -10,10 +10,12 @@ The protocols *snapshot* and *restore* stand in ``dalsegno.snapshots.take`` and 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dalsegno.errors import DalsegnoError, Unavailable
 from dalsegno.model.choose import ShardSnapshot
@@ -55,6 +57,9 @@ class Snapshotter:
         self._schemas = schemas
         self.states = RocksFolders()
         self._store = FolderStore(config.store)
+        self._asked: dict[Partition, list[Answer]] = {}
+        """Who waits for a snapshot that is not begun yet."""
+        self._asking = threading.Lock()
         self._cursors: Mapping[str, Cursor] = {}
         """Where each snapshot stands, as the catalogue last said."""
 
@@ -83,8 +88,14 @@ class Snapshotter:
                 self._house.give(partition.number, partial(self._take, partition, reason, None))
 
     def ask(self, partition: Partition, reason: str, answer: Answer) -> None:
-        """Take one because somebody asked; ``answer`` is called in any case."""
-        self._house.give(partition.number, partial(self._take, partition, reason, answer))
+        """Take one because somebody asked; ``answer`` is called in any case. Requests that come before it is begun
+        share one; a snapshot that is under way may stand before what a later request is about."""
+        with self._asking:
+            waiting = self._asked.setdefault(partition, [])
+            waiting.append(answer)
+            first = len(waiting) == 1
+        if first:
+            self._house.give(partition.number, partial(self._take_asked, partition, reason))
 
     def _due(self, partition: Partition, now: float) -> str | None:
         if partition.snapshot_running or partition.error is not None or not partition.may_emit:
@@ -100,6 +111,16 @@ class Snapshotter:
         return PERIODIC if often or long_ago else None
 
     # --- taking, on a thread of the house --------------------------------------------------------------------------
+
+    def _take_asked(self, partition: Partition, reason: str) -> None:
+        with self._asking:
+            answers = self._asked.pop(partition)
+
+        def tell(*told: Any) -> None:
+            for answer in answers:
+                answer(*told)
+
+        self._take(partition, reason, tell)
 
     def _take(self, partition: Partition, reason: str, answer: Answer | None) -> None:
         snapshot_id: str | None = None

@@ -58,7 +58,7 @@ class Worker:
         self._status_problem: int | None = None
         self._others_at = 0.0
         self._slot: Slot | None = None
-        self._house: House | None = None
+        self._house = House()
         self._left = False
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -75,11 +75,10 @@ class Worker:
         self._schemas = KnownSchemas(config.kafka, config.prefix)
         self._schemas.open(projections)
         transactions = threading.Lock()
-        self._house = house = House()
-        self._snapshotter = Snapshotter(config, self.slot, self.table, house, self._schemas)
-        self._switch = Switch(config, house, projections, lambda: self._reader)
+        self._snapshotter = Snapshotter(config, self.slot, self.table, self._house, self._schemas)
+        self._switch = Switch(config, self._house, projections, lambda: self._reader)
         opener = Opener(config, self._schemas, projections, self._snapshotter, self._switch, lambda: self._reader)
-        self._assignment = Assignment(config, self.slot, house, self._snapshotter, opener)
+        self._assignment = Assignment(config, self.slot, self._house, self._snapshotter, opener)
         static_name = f"{config.names.group}.{self.slot.id}"
         self._reader = LogConsumer(config, static_name, self.table, transactions, self._assignment)
         self._emitter = Emitter(
@@ -111,8 +110,10 @@ class Worker:
                 self.leave()
             except Exception as error:  # the slot must be given free, and its status must say how this ended
                 self.fail(error)
-        if self._house is not None:
+        try:
             self._house.close()
+        except WaitTimeout as error:
+            self.fail(error)
         if self._slot is not None:
             self._state = "STOPPED" if self.error is None else "FAILED"
             self._write_status()
@@ -132,7 +133,6 @@ class Worker:
         """Leave the group; every partition is given up. Waits for the shards to be closed."""
         self._left = True
         self._reader.close()
-        assert self._house is not None
         self._house.wait()
         self._emitter.close()
         self._control.close()
@@ -187,7 +187,7 @@ class Worker:
             if partition.retry_at is not None and partition.retry_at <= now:
                 self._retry(partition)
             self._end_if_hopeless(partition)
-        self._schemas.look_for_missing(self.table)
+        self._schemas.look_for_missing(self.table, self._house.give)
         self._snapshotter.take_what_is_due()
         if self.until is not None and not self.stop_reason and self._at_bounds(self.until):
             self.stop("bounds reached")
@@ -229,9 +229,9 @@ class Worker:
         os._exit(1 if self.error is None else getattr(self.error, "exit_code", 1))
 
     @property
-    def is_sending(self) -> bool:
-        """Whether a transaction is still at hand: after a stop, that means a call that does not come back."""
-        return self._ready and self._emitter.sending_since is not None
+    def hangs(self) -> bool:
+        """After a stop: whether a transaction or a shard is still at hand, by a call that does not come back."""
+        return self._house.is_working or (self._ready and self._emitter.sending_since is not None)
 
     def _end_if_hopeless(self, partition: Partition) -> None:
         """Somebody waits for the bounds: tell them why they will not be reached."""

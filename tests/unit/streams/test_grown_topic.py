@@ -30,7 +30,7 @@ def test_no_partition_is_opened_by_another_number(
     monkeypatch.setattr(admin, "cluster_facts", lambda *_: SimpleNamespace(cluster_id="c"))
     monkeypatch.setattr(admin, "watermarks", lambda *_: {n: Watermarks(0, 0) for n in range(3)})
     given: list[int] = []
-    house: Any = SimpleNamespace(wait=lambda _: None, give=lambda n, _: given.append(n))
+    house: Any = SimpleNamespace(wait=lambda *_: None, give=lambda n, _: given.append(n))
     snapshotter: Any = SimpleNamespace(catalogue=lambda _: [], states=None)
     consumer: Any = SimpleNamespace(
         committed=lambda wanted, timeout: [  # noqa: ARG005

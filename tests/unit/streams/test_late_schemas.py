@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,10 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     return topic
 
 
+def at_once(_: int, job: Callable[[], None]) -> None:
+    job()
+
+
 def partition(lab: Lab, known: KnownSchemas, tmp_path: Path) -> Partition:
     made = Partition(0, PartitionFolder(tmp_path, "0" * 32, 0), no_fault)
     made.shard = lab.open(schemas=known.known)
@@ -74,7 +79,7 @@ def test_a_schema_published_while_the_worker_was_down(tmp_path: Path) -> None:
     known = KnownSchemas(KafkaConfig(""), "p")
     known.known.add(FUTURE.json)  # as a start reads the topic
     part = partition(lab, known, tmp_path)
-    known.look_for_missing({0: part})
+    known.look_for_missing({0: part}, at_once)
     assert paths(part.shard) == wanted(builder)  # type: ignore[arg-type]
     assert part.shard.counts.waiting == 0  # type: ignore[union-attr]
 
@@ -86,10 +91,10 @@ def test_a_schema_found_for_another_partition_or_before_this_one_was_open(topic:
     lab = Lab()
     apply(lab.open(), builder.records)
     topic.schemas.append(FUTURE.json)
-    known.look_for_missing({0: early})
+    known.look_for_missing({0: early}, at_once)
     assert paths(early.shard) == wanted(builder)  # type: ignore[arg-type]
     late_one = partition(lab, known, tmp_path)
-    known.look_for_missing({0: early, 1: late_one})
+    known.look_for_missing({0: early, 1: late_one}, at_once)
     assert paths(late_one.shard) == wanted(builder)  # type: ignore[arg-type]
 
 
@@ -99,10 +104,10 @@ def test_more_invented_fingerprints_than_are_kept_hide_no_schema(topic: Topic, t
     apply(part.shard, [strange_frame("x", n + 1, b"%d" % n) for n in range(UNKNOWN_MAX)])  # type: ignore[arg-type]
     apply(part.shard, builder.records)  # type: ignore[arg-type]
     assert FUTURE.frame_id not in known.known.unknown
-    known.look_for_missing({0: part})
+    known.look_for_missing({0: part}, at_once)
     topic.schemas.append(FUTURE.json)
     topic.now += LOOK_AGAIN_SECONDS
-    known.look_for_missing({0: part})
+    known.look_for_missing({0: part}, at_once)
     assert paths(part.shard)["s"] == wanted(builder)["s"]  # type: ignore[arg-type]
 
 
@@ -111,9 +116,9 @@ def test_invented_fingerprints_do_not_make_the_topic_be_read_all_the_time(topic:
     part = partition(Lab(), known, tmp_path)
     for n in range(20):
         apply(part.shard, [strange_frame("x", n + 1, b"%d" % n)])  # type: ignore[arg-type]
-        known.look_for_missing({0: part})
+        known.look_for_missing({0: part}, at_once)
     assert topic.reads == 1
     topic.now += LOOK_EVERY_SECONDS
-    known.look_for_missing({0: part})
-    known.look_for_missing({0: part})
+    known.look_for_missing({0: part}, at_once)
+    known.look_for_missing({0: part}, at_once)
     assert topic.reads == 2
