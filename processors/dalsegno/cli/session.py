@@ -11,6 +11,7 @@ import msgspec
 from dalsegno.cli.common import moment
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
+from dalsegno.model.records import Event
 from dalsegno.projections import registry
 from dalsegno.projections.rows import SessionRow, SessionStatus
 from dalsegno.readers.local import SNAPSHOT, LocalReader
@@ -18,6 +19,7 @@ from dalsegno.readers.sessions import (
     Found,
     Step,
     Superseded,
+    amendments,
     find_session,
     list_sessions,
     steps,
@@ -39,6 +41,7 @@ _HAS: dict[str, Callable[[SessionRow], bool]] = {
     "fork": lambda row: row.forked_from is not None,
 }
 _WORDS_CHARACTERS = 90
+_SEQS_NAMED = 8
 
 
 @click.group(epilog="Example: dalsegno session list")
@@ -80,7 +83,11 @@ def show(ctx: Context, session: str, detailed: bool, reverse: bool) -> None:
         if ctx.output == "text":
             _print(ctx, found, shown, detailed)
         else:
-            head = {"session": _full_row(found), "superseded": list(map(_json_superseded, superseded(found)))}
+            head = {
+                "session": _full_row(found),
+                "amendments": list(map(_json_event, amendments(found))),
+                "superseded": list(map(_json_superseded, superseded(found))),
+            }
             emit_with(ctx, head, "events", map(_json_step, shown))
         note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
 
@@ -89,6 +96,10 @@ def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) ->
     row = _full_row(found)
     emit(ctx, {name: value for name, value in row.items() if value not in (None, 0, "")})
     click.echo()
+    for event in amendments(found):
+        click.echo(_amendment_line(event))
+        if detailed:
+            click.echo(f"        {dumps(event.body)}")
     for step in shown:
         click.echo(_line(step))
         if detailed:
@@ -148,19 +159,35 @@ def _full_row(found: Found) -> dict[str, Any]:
     return {"session": found.session_id, **row, "position": found.view.position}
 
 
-def _line(step: Step) -> str:
-    event = step.event
+def _beginning(event: Event) -> tuple[str, str, str]:
+    """Seq, time and type, in their columns."""
     seen = event.meta.get("occurred_at")
     if seen is None:
         seen = event.meta.get("recorded_at")
+    return f"{event.seq:>6}", f"{(moment(seen) or '-')[:23]:<23}", f"{visible(event.type):<22}"
+
+
+def _amendment_line(event: Event) -> str:
+    """What was taken out of the history, by whom, and why."""
+    body, meta = event.body, event.meta
+    seqs = sorted(target["seq"] for target in body["targets"])
+    some = ", ".join(map(str, seqs[:_SEQS_NAMED])) + (
+        f" and {len(seqs) - _SEQS_NAMED} more" * (len(seqs) > _SEQS_NAMED)
+    )
+    what = "the whole session" if body["whole_session"] else f"seq {some}" if seqs else "nothing"
+    who = f"by {meta['actor_kind']} {meta['actor_id']}, request {body['request_id']}"
+    words = (cell(body["reason"], _WORDS_CHARACTERS), cell(who, _WORDS_CHARACTERS))
+    return "  ".join((*_beginning(event), _mark(f"{body['action']} {what}"), *words))
+
+
+def _line(step: Step) -> str:
+    event = step.event
     words = " ".join(f"{name}={value}" for name, value in summary_of(event).items())
     marks = [f"[{event.stub.lower()}]"] if event.stub else []
     marks += [f"VIOLATION {rule}" for rule in step.verdict.violations]
     marks += [f"finding {rule}" for rule in step.verdict.findings]
     parts = (
-        f"{event.seq:>6}",
-        f"{(moment(seen) or '-')[:23]:<23}",
-        f"{visible(event.type):<22}",
+        *_beginning(event),
         cell(subject_of(event), 30),
         cell(words, _WORDS_CHARACTERS) if words else "",
         *map(_mark, marks),
@@ -174,28 +201,24 @@ def _mark(text: str) -> str:
 
 
 def _json_superseded(lost: Superseded) -> dict[str, Any]:
-    event = lost.event
-    return {
-        "seq": event.seq,
-        "type": event.type,
-        "hash": event.hash,
-        "prev_hash": event.prev_hash,
-        "epoch": event.epoch,
-        "on_path": lost.on_path,
-        "event": event.body,
-    }
+    return {**_json_event(lost.event), "on_path": lost.on_path}
 
 
 def _json_step(step: Step) -> dict[str, Any]:
-    event = step.event
+    return {
+        **_json_event(step.event),
+        "stub": step.event.stub,
+        "violations": list(step.verdict.violations),
+        "findings": list(step.verdict.findings),
+    }
+
+
+def _json_event(event: Event) -> dict[str, Any]:
     return {
         "seq": event.seq,
         "type": event.type,
         "hash": event.hash,
         "prev_hash": event.prev_hash,
         "epoch": event.epoch,
-        "stub": event.stub,
-        "violations": list(step.verdict.violations),
-        "findings": list(step.verdict.findings),
         "event": event.body,
     }

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from heapq import nlargest
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from dalsegno.errors import NotFound, StoreDamaged, Usage
 from dalsegno.model.history import fork_origin, is_fork
 from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, inherit, judge
-from dalsegno.model.records import Event
+from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, Event
 from dalsegno.projections.rows import SessionRow
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.state.folding import Inheritances
@@ -125,6 +125,16 @@ def steps(reader: LocalReader, found: Found) -> Iterator[Step]:
             asked = True
         else:
             return
+
+
+def amendments(found: Found) -> list[Event]:
+    """What took events out of the session's history, by time: they stand outside its path, at the control seq."""
+    reads = found.view.reads
+    journal = Journal(reads.kv, reads.schemas)
+    control = takewhile(lambda row: row[0] == CONTROL_SEQ, reads.index(found.session_id))
+    read = [journal.read(found.session_id, seq, hash_, entry.offset) for seq, hash_, entry in control]
+    amending = [event for event in read if isinstance(event, Event) and event.type == AMENDMENT_TYPE]
+    return sorted(amending, key=lambda event: (event.meta.get("recorded_at") or 0, event.hash))
 
 
 class Superseded(NamedTuple):

@@ -108,7 +108,7 @@ def test_every_form_of_output_says_the_same(house: House, say: Say) -> None:
     house.shard(builder.records)
     document = json.loads(say("-o", "json", "session", "show", "s-1")[0])
     lines = [json.loads(line) for line in say("-o", "jsonl", "session", "show", "s-1")[0].splitlines()]
-    assert lines == [{"session": document["session"], "superseded": []}, *document["events"]]
+    assert lines == [{"session": document["session"], "amendments": [], "superseded": []}, *document["events"]]
     assert say("-o", "none", "session", "show", "s-1")[0] == ""
     text, err = say("session", "show", "s-1")
     assert len(text.partition("\n\n")[2].splitlines()) == len(builder.records)
@@ -194,6 +194,43 @@ def test_stubs_violations_and_findings_are_marked(house: House, say: Say) -> Non
     untouched = SessionBuilder("s-3").begin()
     untouched.append("TurnCompleted", turn_id="never-begun")
     house.shard(untouched.records, slot=1)
+
+
+def at(hour: int, record: Written) -> Written:
+    """The same event at another time."""
+    assert record.event is not None
+    micros = hour * 3_600_000_000
+    fields = {name: value for name, value in record.event.body.items() if name != "meta"}
+    return write(record.event.type, {**record.event.meta, "recorded_at": micros, "occurred_at": micros}, fields)
+
+
+def test_amendments_say_what_was_amended_by_whom_when_and_why(house: House, say: Say) -> None:
+    builder = SessionBuilder("s-1").begin()
+    victims = [message(builder, f"secret {number}") for number in range(12)]
+    first = at(1, builder.amend(victims[:1], action="SKIPPED"))
+    second = at(2, builder.amend(victims, request_id="request-2"))
+    whole = SessionBuilder("s-2").begin()
+    gone = whole.amend(whole_session=True)
+    untouched = SessionBuilder("s-3").begin()
+    removed = [tombstone(victim) for victim in victims]
+    house.shard([*builder.records, second, first, *removed, *whole.records, gone, *untouched.records])
+    assert victims[0].event is not None
+    seq = victims[0].event.seq
+    some = ", ".join(str(seq + number) for number in range(8))
+    text, _ = say("session", "show", "s-1")
+    assert text.partition("\n\n")[2].splitlines()[:2] == [
+        f"     0  1970-01-01T01:00:00.000  HistoryAmended          SKIPPED seq {seq}  asked  "
+        "by HARNESS builder, request request-1",
+        f"     0  1970-01-01T02:00:00.000  HistoryAmended          ERASED seq {some} and 4 more  asked  "
+        "by HARNESS builder, request request-2",
+    ]
+    assert second.key < first.key, "the order of time is not that of the keys"
+    assert "secret" not in say("session", "show", "s-1", "--detailed")[0]
+    shown = json.loads(say("-o", "json", "session", "show", "s-1")[0])["amendments"]
+    assert [event["event"]["request_id"] for event in shown] == ["request-1", "request-2"]
+    assert [target["seq"] for target in shown[0]["event"]["targets"]] == [seq]
+    assert "ERASED the whole session" in say("session", "show", "s-2")[0]
+    assert json.loads(say("-o", "json", "session", "show", "s-3")[0])["amendments"] == []
 
 
 def test_violations_are_words_and_red_only_where_wanted(
