@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from dalsegno.errors import PlanStale
 from dalsegno.model.cursor import parse_metadata
 from dalsegno.replay.plan import PartitionWorld, PlanPart, ReplayPlan, World
@@ -25,7 +23,8 @@ def check_fresh(stored: ReplayPlan, world: World) -> None:
 def changes(stored: ReplayPlan, world: World) -> list[str]:
     """What moved since the plan was made, in words; empty: it may be carried out, or gone on with.
 
-    A log that grew is no change, and neither is a partition that this very plan has reset already.
+    A log that grew is no change, and neither is a partition that this very plan has reset already, nor a member that
+    left: nobody may be in the group when a plan is carried out, and what it did until it left, its commits say.
     """
     moved = [
         f"the {name} was {was} and is {now}"
@@ -36,7 +35,7 @@ def changes(stored: ReplayPlan, world: World) -> list[str]:
         )
         if was != now
     ]
-    moved += _changed_members(stored.members, world.members)
+    moved += [f"member {name} joined" for name in sorted(set(world.members) - set(stored.members))]
     for name in sorted({*stored.projections, *world.projections}):
         was, now = stored.projections.get(name), world.projections.get(name)
         if was != now:
@@ -49,11 +48,6 @@ def changes(stored: ReplayPlan, world: World) -> list[str]:
 
 def _version(number: int | None) -> str:
     return "absent" if number is None else f"version {number}"
-
-
-def _changed_members(was: Iterable[str], now: Iterable[str]) -> list[str]:
-    joined, left = sorted(set(now) - set(was)), sorted(set(was) - set(now))
-    return [f"member {name} joined" for name in joined] + [f"member {name} left" for name in left]
 
 
 def is_reset(replay_id: str, now: PartitionWorld) -> bool:

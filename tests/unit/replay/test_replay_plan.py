@@ -210,9 +210,12 @@ def test_a_plan_that_was_begun_can_be_gone_on_with() -> None:
     assert changes(stored, begun._replace(topic_id="t2")) == ["the topic id was t1 and is t2"]
 
 
-def test_a_member_that_left_makes_a_plan_stale() -> None:
-    stored = made("earliest", WORLD._replace(members=("w-1",)))
-    assert changes(stored, WORLD) == ["member w-1 left"]
+def test_a_plan_made_while_workers_run_can_be_carried_out_when_they_have_left() -> None:
+    stored = made("earliest", WORLD._replace(members=("w-1", "w-2")))
+    assert changes(stored, WORLD) == []
+    assert changes(stored, WORLD._replace(members=("w-2", "w-3"))) == ["member w-3 joined"]
+    (moved,) = changes(stored, part0(committed_offset=460))
+    assert "the committed offset was 450" in moved, "what they did before they left counts"
 
 
 @pytest.mark.parametrize(
