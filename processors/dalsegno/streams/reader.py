@@ -36,6 +36,9 @@ log = logging.getLogger("dalsegno.streams")
 
 # `consume` waits for a full batch or this long: how late a single record is seen, against the cost of an idle worker.
 POLL_SECONDS = 0.05
+BATCH_BYTES = 32 * 1024 * 1024
+"""About what a batch may hold: `consume` has a limit of records alone. Two batches wait and one is applied, so a worker
+holds a few times this much."""
 # Refusals that the client would go on repeating for ever, while nothing is read: they end the worker.
 _REFUSED = {
     KafkaError.INVALID_SESSION_TIMEOUT,
@@ -79,6 +82,8 @@ class LogConsumer:
         self._positions: dict[int, tuple[int, int]] = {}
         """Of every partition that the client reads: the assignment's number, and the next offset to come."""
         self._asked: deque[Callable[[Consumer], None]] = deque()
+        self._wanted = config.records_per_batch
+        """How many records the next batch is asked for: fewer where they are large."""
         self.group_metadata: Any = None
         """Opaque proof of membership for a transaction, as of the last ``consume``."""
         session_ms = int(config.session_timeout_seconds * 1000)
@@ -134,7 +139,7 @@ class LogConsumer:
         with kafka_errors(f"read {self._topic}", topic=self._topic):
             for _ in range(len(self._asked)):
                 self._asked.popleft()(self._consumer)
-            messages = self._consumer.consume(self._config.records_per_batch, POLL_SECONDS)
+            messages = self._consumer.consume(self._wanted, POLL_SECONDS)
             self.group_metadata = self._consumer.consumer_group_metadata()
         return self._split(messages)
 
@@ -188,11 +193,18 @@ class LogConsumer:
                 ends[number] = int(message.offset() or 0)
             else:
                 self._failed(number, error)
+        self._adapt([len(message) for each in records.values() for message in each])
         return [
             batch
             for number in records.keys() | ends.keys()
             if (batch := self._batch(number, records.get(number, []), ends.get(number))) is not None
         ]
+
+    def _adapt(self, sizes: Sequence[int]) -> None:
+        """Ask for as many records as fit into a batch if they are like these."""
+        if sizes:
+            mean = max(1, sum(sizes) // len(sizes))
+            self._wanted = max(1, min(self._config.records_per_batch, BATCH_BYTES // mean))
 
     def _batch(self, number: int, messages: list[Message], eof: int | None) -> Fetched | None:
         place = self._positions.get(number)
@@ -211,7 +223,7 @@ class LogConsumer:
 
     def _failed(self, number: int, error: KafkaError) -> None:
         """An error among the messages: of one partition, of the connection (the client goes on by itself), or fatal."""
-        facts = {"topic": self._topic, "partition": number, "code": error.name()}
+        facts: dict[str, Any] = {"topic": self._topic, "partition": number, "code": error.name()}
         if error.fatal() or error.code() in _REFUSED:
             raise translate(error, f"be a member of group {self._config.names.group}", **facts)
         known = number in self._positions and number in self._table
