@@ -114,7 +114,7 @@ def run(
             raise Usage("a stored plan and options of a new one", wanted="either", todo="leave out one of them")
         stored = conductor.find(replay_id)
     else:
-        # First, for members that leave later would make the plan stale.
+        # First, for what members commit until they leave would make the plan stale.
         conductor.wait_until_empty()
         stored = _plan(ctx, conductor, start, mode, holes, reason)
     if ctx.output == "text":
