@@ -96,3 +96,9 @@ def test_a_cursor_at_the_logs_end_has_nothing_to_fear() -> None:
     check(CURSOR, FACTS._replace(high=10))
     check(Cursor(10, "c", "t", 0, 4), FACTS)
     assert Cursor(10, "c", "t", 0, 4).leader_epoch == FoundRecord(b"key").leader_epoch == -1
+
+
+def test_a_snapshot_of_nothing_is_as_good_as_any_where_a_hole_was_accepted() -> None:
+    empty = SNAPSHOT._replace(next_offset=0)
+    choice = pick(Commit(0, "g", "-@9"), [], [empty], log_start=9)
+    assert (choice.action, choice.snapshot, choice.hole_to) == (Action.RESTORE, empty, 9)

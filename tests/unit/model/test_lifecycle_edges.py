@@ -6,10 +6,10 @@ import copy
 
 import pytest
 from hypothesis import given
-from test_lifecycle_rules import AUTHORIZED, DECISION, INFERENCE, VALIDATION, A, B, Walk, a_child
+from test_lifecycle_rules import AUTHORIZED, COMPLETED, DECISION, INFERENCE, RECEIPT, VALIDATION, A, B, Walk, a_child
 
 from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, Verdict, config_set_digest, inherit, judge
-from dalsegno.model.lifecycle.state import MAX_ID, bounded
+from dalsegno.model.lifecycle.state import MAX_ID, MAX_LISTED, bounded
 from dalsegno.testing.strategies import History, histories
 
 
@@ -210,3 +210,66 @@ def test_in_a_fork_the_inference_may_lie_in_the_parent_but_must_be_named() -> No
     asked = fork()
     asked.well("InferenceRequested", **INFERENCE)
     assert judged_by(asked, "i").violations == ("V2",)
+
+
+def test_an_inferences_end_is_of_the_attempt_that_was_asked_for() -> None:
+    asked = Walk().running()
+    asked.well("InferenceRequested", **INFERENCE)
+    without = {field: value for field, value in COMPLETED.items() if field != "attempt"}
+    assert asked.say("InferenceCompleted", **without).violations == ("I2",)
+
+
+@pytest.mark.parametrize(("count", "rules"), [(MAX_LISTED, ("U1",)), (MAX_LISTED + 1, ())])
+def test_a_call_must_be_listed_where_the_list_is_whole(count: int, rules: tuple[str, ...]) -> None:
+    walk = Walk().running().inference(calls=tuple(f"c{n}" for n in range(count)))
+    asked = {"effect": "WRITE", "arguments_digest": A, "inference_id": "i"}
+    walk.well("ToolCallRequested", tool_call_id=f"c{MAX_LISTED - 1}", **asked)
+    assert walk.say("ToolCallRequested", tool_call_id="other", **asked).violations == rules
+
+
+def test_an_attempt_that_has_not_answered_lists_no_call() -> None:
+    walk = Walk().running()
+    walk.well("InferenceRequested", **INFERENCE)
+    call = {"tool_call_id": "c", "effect": "WRITE", "arguments_digest": A, "inference_id": "i"}
+    assert walk.say("ToolCallRequested", **call).violations == ("U1",)
+
+
+def test_what_is_no_call_in_a_list_of_calls_is_passed_over() -> None:
+    walk = Walk().running()
+    walk.well("InferenceRequested", **INFERENCE)
+    walk.well("InferenceCompleted", **COMPLETED | {"tool_calls": [7, None, {"tool_call_id": "c"}]})
+    assert walk.ops.rows["INFERENCE", "i"].listed == ("c",)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(MAX_ID, True), (MAX_ID + 1, False)])
+def test_a_digest_has_a_size(size: int, kept: bool) -> None:
+    walk = Walk().running()
+    walk.well("InferenceRequested", **INFERENCE | {"request_digest": b"d" * size})
+    assert (walk.ops.rows["INFERENCE", "i"].digest is not None) is kept
+
+
+def test_behind_a_stub_a_recovery_resolves_what_is_open_and_nothing_else() -> None:
+    walk = Walk().running()
+    walk.running_call("done").well("ToolReceiptRecorded", **RECEIPT | {"tool_call_id": "done"})
+    walk.running_call("c").say("ToolCallRequested", stub="ERASED")
+    in_flight = [{"kind": "TOOL", "id": id, "resolution": "FAILED"} for id in ("done", "unknown", "c")]
+    last_good = {"seq": walk.seq, "hash": b"\x07" * 32, "event_id": None}
+    walk.epoch += 1
+    verdict = walk.say("SessionRecovered", last_good=last_good, in_flight=in_flight)
+    assert (verdict.findings, verdict.closed) == (("S5",), (("TOOL", "c"),))
+    assert walk.session.operations_open() == 0
+
+
+def test_an_answer_whose_question_is_gone_says_which_attempt_it_was() -> None:
+    walk = Walk().running()
+    walk.say("InferenceRequested", stub="ERASED")
+    walk.say("InferenceCompleted", **COMPLETED | {"attempt": 3})
+    assert walk.ops.rows["INFERENCE", "i"].attempt == 3
+
+
+def test_a_call_keeps_the_digest_of_its_arguments_and_of_those_it_may_use() -> None:
+    walk = Walk().running().call()
+    assert walk.ops.rows["TOOL", "c"].digest == A
+    walk.well("PolicyEvaluated", **DECISION | {"decision": "MODIFY", "modified": {"digest": B}})
+    walk.well("ToolCallAuthorized", **AUTHORIZED | {"effective_arguments_digest": B})
+    assert walk.ops.rows["TOOL", "c"].digest == B

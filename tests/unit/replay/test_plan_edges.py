@@ -58,6 +58,11 @@ def test_earliest_is_an_empty_state_or_one_that_stands_exactly_at_the_logs_start
     assert (below.parts[0].snapshot, rejected(below)) == (None, [("a", "below the log's start 150")])
 
 
+def test_a_partition_in_which_nothing_happened_begins_from_its_snapshot_as_the_others_do() -> None:
+    part = made("snapshot:zero", world(snapshot("zero", 0), snapshot("one", 1))).parts[0]
+    assert (part.snapshot, part.start_offset) == ("zero", 0)
+
+
 def test_holes_of_a_plan_are_those_that_were_accepted() -> None:
     assert made("earliest", world()).holes == []
     assert made("earliest", world(low=9), Hole(0, 0, 9)).holes == [Hole(0, 0, 9)]

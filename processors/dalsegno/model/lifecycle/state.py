@@ -202,9 +202,7 @@ def bounded(value: str) -> str:
 
 def id_in(body: Mapping[str, Any], field: str) -> str:
     value = body.get(field)
-    if type(value) is not str:
-        return ""
-    return value if len(value) <= MAX_ID else bounded(value)
+    return bounded(value) if type(value) is str else ""
 
 
 def text_in(body: Mapping[str, Any], field: str) -> str:
