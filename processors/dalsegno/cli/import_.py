@@ -17,6 +17,7 @@ from dalsegno.storage.object_store import FolderStore
 
 _COLUMNS = ("file", "sessions", "events", "new", "grew", "same", "ahead", "erased", "missing", "appended")
 _MOST_NOT_CARRIED = 12
+_MOST_SESSIONS = 3
 
 
 @click.command(epilog="Example: dalsegno import inspect logs/theory-of-mind.eval")
@@ -54,6 +55,13 @@ def _tell(outcome: ImportOutcome) -> None:
         f"{outcome.path.name}: {data['records_read']} records read, {data['records_mapped']} mapped, "
         f"{data['records_kept_as_notes']} kept as notes, {data['records_repeated']} repeated; "
         f"{data['events_made']} events made"
+    )
+    written = outcome.written
+    rest = len(written) - _MOST_SESSIONS
+    note(
+        f"  {'would write' if outcome.dry_run else 'wrote'} {len(written)} of {len(outcome.sessions)} sessions"
+        + (f": {', '.join(written[:_MOST_SESSIONS])}" if written else "; the log lacks nothing of them")
+        + (f" and {rest} more" if rest > 0 else "")
     )
     if data["unknown_types"]:
         note(f"  unknown types, kept as notes: {_some(data['unknown_types'])}")

@@ -29,7 +29,8 @@ _from: Callable[[Any], Any] = click.option(
     "--from",
     "start",
     metavar="PLACE",
-    help="earliest | latest-snapshot | snapshot:ID (its beginning is enough) | offset:P=N[,P=N] | session:ID@SEQ (default: earliest).",
+    help="earliest | latest-snapshot | snapshot:ID | offset:P=N[,P=N] | session:ID@SEQ (default: earliest); of a "
+    "snapshot's id the beginning is enough.",
 )
 _mode: Callable[[Any], Any] = click.option(
     "--mode",

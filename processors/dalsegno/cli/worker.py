@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +15,7 @@ import click
 
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
+from dalsegno.errors import DalsegnoError
 from dalsegno.state.slot import is_held, read_status, slot_folders
 
 if TYPE_CHECKING:
@@ -20,6 +26,7 @@ EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_NO_WORKER = 0, 1, 6
 SILENT_SECONDS = 30.0
 # Transactions fail for a moment in every rebalance; one that has not gone through for so long is no moment.
 NOT_SENDING_SECONDS = 30.0
+LOOK_SECONDS = 0.2
 _COLUMNS = ("slot", "worker", "partition", "state", "cursor", "committed", "end", "behind", "held", "reason")
 
 
@@ -40,7 +47,49 @@ def run(ctx: Context, slot: int | None) -> None:
 
     config = worker_config(ctx, slot)
     note(f"worker of group {config.names.group} starts; stop it with Ctrl-C")
-    run_worker(config)
+    with _tell_when_live(ctx):
+        run_worker(config)
+
+
+@contextmanager
+def _tell_when_live(ctx: Context) -> Iterator[None]:
+    """Say on a terminal when all partitions are live, and again when they are others, or live again.
+
+    From a thread of its own, by the status file: the worker needs this one for its signals.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    over = threading.Event()
+
+    def look() -> None:
+        said: frozenset[str] = frozenset()
+        while not over.wait(LOOK_SECONDS):
+            states: dict[str, str] = {}
+            with suppress(DalsegnoError):  # another slot's status that cannot be read is that worker's
+                states = _own_states(ctx.data, ctx.prefix)
+            if "STOPPED" in states.values():
+                said = frozenset()
+            elif set(states.values()) == {"LIVE"} and said != states.keys():
+                said = frozenset(states)
+                note(f"live: {len(states)} partition{'' if len(states) == 1 else 's'}")
+
+    thread = threading.Thread(target=look, name="dalsegno-live", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10.0)
+
+
+def _own_states(data: Path, prefix: str) -> dict[str, str]:
+    """The states of the partitions that this process's worker has; {} before it has a slot."""
+    for folder in slot_folders(data, prefix):
+        found = read_status(folder) or {}
+        if found.get("pid") == os.getpid() and found.get("state") == "RUNNING":
+            return {number: part["state"] for number, part in found["partitions"].items()}
+    return {}
 
 
 def worker_config(ctx: Context, slot: int | None) -> WorkerConfig:
@@ -66,14 +115,21 @@ def worker_config(ctx: Context, slot: int | None) -> WorkerConfig:
 
 @command.command(epilog="Example: dalsegno worker status -o json")
 @click.option("--slot", type=click.IntRange(0, 255), help="Ask one slot only.")
+@click.option(
+    "--wait-seconds",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Wait up to so long until every worker is well, has partitions, and all of them are LIVE.",
+)
 @pass_context
-def status(ctx: Context, slot: int | None) -> int:
+def status(ctx: Context, slot: int | None, wait_seconds: float) -> int:
     """Tell what the workers of this machine do, from their status files alone (no broker is asked).
 
     Exit code: 0 every worker is well; 1 one is stopped by an error, hangs, or died; 6 none is running.
     """
-    folders = [folder for folder in slot_folders(ctx.data, ctx.prefix) if slot is None or folder.name == str(slot)]
-    seen = [_look(folder) for folder in folders]
+    deadline = time.monotonic() + wait_seconds
+    while not _is_live(seen := _look_at_all(ctx, slot)) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
     if ctx.output == "text":
         emit(ctx, [row for each in seen for row in _rows(each)], _COLUMNS)
         for each in seen:
@@ -86,6 +142,18 @@ def status(ctx: Context, slot: int | None) -> int:
     return _exit_code(seen)
 
 
+def _look_at_all(ctx: Context, slot: int | None) -> list[dict[str, Any]]:
+    folders = slot_folders(ctx.data, ctx.prefix)
+    return [_look(folder) for folder in folders if slot is None or folder.name == str(slot)]
+
+
+def _is_live(seen: list[dict[str, Any]]) -> bool:
+    """Whether every running worker has partitions and all are folded to the end of the log."""
+    running = [each["partitions"].values() for each in seen if each["running"]]
+    live = all(parts and all(part["state"] == "LIVE" for part in parts) for parts in running)
+    return live and _exit_code(seen) == EXIT_HEALTHY
+
+
 def _look(folder: Path) -> dict[str, Any]:
     """A slot's status file, with what it cannot say itself: whether its writer is still there."""
     found = read_status(folder) or {}
@@ -95,17 +163,21 @@ def _look(folder: Path) -> dict[str, Any]:
         "slot": int(folder.name),
         "running": running,
         "partitions": found.get("partitions", {}),
-        "problem": _problem(found, running),
+        "problem": _problem(found, running, folder),
     }
 
 
-def _problem(found: dict[str, Any], running: bool) -> str | None:
+def _problem(found: dict[str, Any], running: bool, folder: Path) -> str | None:
     if not running:
         if not found or found.get("state") == "STOPPED":
             return None
         if found.get("state") == "FAILED":
             return f"the worker ended with an error: {found.get('error')}"
-        return f"this status is stale: its worker (pid {found.get('pid')}) is gone without having stopped"
+        return (
+            f"its worker (pid {found.get('pid')}) is gone without having stopped; other workers take its partitions; "
+            f"to do: start it again with 'dalsegno worker run --slot {folder.name}', or, if none is to take this slot "
+            f"again, delete {folder}"
+        )
     if not found:
         return "the worker has written no status yet"
     silent = time.time() - float(found.get("updated_at", 0))

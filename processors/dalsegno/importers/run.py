@@ -64,6 +64,11 @@ class ImportOutcome:
     sessions: tuple[SessionImport, ...]
     appended: int = field(default=0)
 
+    @property
+    def written(self) -> list[str]:
+        """The sessions that got events, or, with ``dry_run``, would get some."""
+        return [session.session_id for session in self.sessions if session.missing]
+
     def as_data(self) -> dict[str, Any]:
         found = Counter(session.found for session in self.sessions)
         return {
@@ -76,6 +81,7 @@ class ImportOutcome:
             "dry_run": self.dry_run,
             "report": self.report.as_data(),
             "session_ids": [session.session_id for session in self.sessions],
+            "written": self.written,
         }
 
 
