@@ -79,6 +79,7 @@ def test_a_key_is_read_from_the_right() -> None:
     ):
         assert parse_key(bad) is None
     assert parse_key(b"y" + longest.encode()) is None
+    assert SEQ_MAX == 9_223_372_036_854_775_807, "an Avro long"
     last = EventKey("a", Seq(SEQ_MAX), bytes(32))
     assert parse_key(last.encode()) == last
     assert parse_key(last._replace(seq=Seq(SEQ_MAX + 1)).encode()) is None
