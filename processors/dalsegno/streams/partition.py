@@ -26,12 +26,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from dalsegno.errors import (
-    DalsegnoError,
-    LogHole,
-    NotReconstructable,
-    OtherHistory,
-)
+from dalsegno.errors import DalsegnoError, LogHole, NotReconstructable, OtherHistory, StoreDamaged
 from dalsegno.log.record import LogRecord
 from dalsegno.model.cursor import Commit
 from dalsegno.state.generations import PartitionFolder
@@ -218,6 +213,8 @@ class Partition:
     def stop(self, error: Exception, **facts: object) -> None:
         """Turn red and say why in the log: nothing is read until ``retry_at``, or for good when only an operator can
         mend it. ``facts`` go into the log line."""
+        if isinstance(error, StoreDamaged):
+            error = self._with_a_way_out(error)
         with self.lock:
             self.error = self._last_error = error
             self.failures += 1
@@ -235,6 +232,16 @@ class Partition:
             extra={"partition": self.number, "error": str(error), "failures": failures, **facts},
             exc_info=None if isinstance(error, DalsegnoError) else error,
         )
+
+    def _with_a_way_out(self, error: StoreDamaged) -> StoreDamaged:
+        """The whole folder of the partition, since its pointer names the shard."""
+        todo = (
+            f"if it stays so, stop this worker, move the folder {self.folder.path} away, and start the worker again: "
+            "the state is built again from the newest good snapshot, or from the log"
+        )
+        told = StoreDamaged(error.found, wanted=error.wanted, todo=todo, **error.data)
+        told.__cause__ = error
+        return told
 
     def try_again(self) -> None:
         """Let a stopped partition go on; it shows its trouble until that went well."""

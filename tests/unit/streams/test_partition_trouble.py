@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +10,15 @@ from typing import Any
 import pytest
 
 from dalsegno.errors import StoreDamaged
+from dalsegno.snapshots.folders import RocksFolders
 from dalsegno.state.generations import PartitionFolder
+from dalsegno.state.kv import STATE
+from dalsegno.state.rocks import RocksStore
 from dalsegno.streams import partition as room
 from dalsegno.streams.config import no_fault
 from dalsegno.streams.partition import Partition, PartitionState
+from dalsegno.testing.builder import SessionBuilder
+from shard_lab import Lab, apply
 
 
 class Shard:
@@ -71,3 +77,45 @@ def test_where_nothing_comes_a_retry_that_went_well_turns_green(tmp_path: Path, 
     assert partition.state == PartitionState.STOPPED
     clock.seconds += room.TRIAL_SECONDS
     assert partition.state == PartitionState.LIVE
+
+
+def test_what_is_said_of_a_damaged_table_is_enough_to_get_on(tmp_path: Path) -> None:
+    partition = Partition(0, PartitionFolder(tmp_path / "slot", "0" * 32, 0), no_fault)
+    folder = partition.folder.path / "g.1"
+    folder.parent.mkdir(parents=True)
+    partition.folder.point_to("g.1")
+    lab = Lab(folder)
+    shard = lab.open()
+    apply(shard, [record for n in range(300) for record in SessionBuilder(f"s-{n}").begin().start().records])
+    shard.close()
+    lab.open().close()  # a second opening makes tables of what the first one wrote
+    partition.stop(damaged_where_it_does_not_show_at_once(folder))
+    said = partition.status()["reason"]
+    assert "store-damaged" in said
+    assert str(folder) in said
+    assert "from the newest good snapshot, or from the log" in said
+    (named,) = re.findall(r"stop this worker, move the folder (\S+) away, and start", said)
+    Path(named).rename(tmp_path / "aside")
+    partition.folder.sweep()
+    assert (partition.folder.folders(), partition.folder.current()) == ([], None), "as on a machine without it"
+
+
+def damaged_where_it_does_not_show_at_once(folder: Path) -> Exception:
+    """Flip a byte of a table so that the shard looks whole until its rows are read; what reading them says."""
+    for table in folder.glob("*.sst"):
+        whole = table.read_bytes()
+        for at in range(len(whole) // 10, len(whole), len(whole) // 10):
+            table.write_bytes(whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :])
+            try:
+                RocksFolders().marks(folder)
+                store = RocksStore.open(folder)
+            except StoreDamaged:
+                continue  # a worker that starts on it takes a snapshot instead
+            try:
+                list(store.scan(STATE))
+            except StoreDamaged as error:
+                return error
+            finally:
+                store.close()
+        table.write_bytes(whole)
+    raise AssertionError("no byte did harm")
