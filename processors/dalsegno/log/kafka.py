@@ -38,8 +38,11 @@ from dalsegno.errors import (
 # librdkafka's own lines (lost connections and the like) go through logging, where they can be rendered or dropped.
 client_log = logging.getLogger("dalsegno.log.client")
 REPEAT_SECONDS = 60.0
-# What the client said, and when, within that time.
-_said: dict[str, float] = {}
+_FORGET_SECONDS = 10 * REPEAT_SECONDS
+# What clients say: when it was last logged, and how often it was said again within the time above.
+_said: dict[str, tuple[float, int]] = {}
+# Clients are made anew while a broker is away, each with another number, and say the same.
+_NUMBER = re.compile(r"#(producer|consumer)-\d+")
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -55,10 +58,18 @@ def _is_news(record: logging.LogRecord) -> bool:
         return False
     # The tail says how often and for how long, which differs from line to line.
     said = f"{text} {getattr(record, 'reason', '')}".partition(" (after ")[0]
+    said = f"{record.levelname} {_NUMBER.sub('', said)}"
     now = time.monotonic()
-    for old in [key for key, at in tuple(_said.items()) if now - at >= REPEAT_SECONDS]:
+    for old in [key for key, (at, _) in tuple(_said.items()) if now - at >= _FORGET_SECONDS]:
         _said.pop(old, None)
-    return _said.setdefault(said, now) == now
+    at, again = _said.get(said, (-REPEAT_SECONDS, 0))
+    if now - at < REPEAT_SECONDS:
+        _said[said] = (at, again + 1)
+        return False
+    _said[said] = (now, 0)
+    if again:
+        record.msg, record.args = f"{text} (said {again} times more since it was last logged)", None
+    return True
 
 
 client_log.addFilter(_is_news)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import re
 from pathlib import Path
 
@@ -162,3 +163,32 @@ def test_what_the_client_says_again_and_again_is_logged_once_a_minute(
     now[0] += door.REPEAT_SECONDS
     door.client_log.warning("FAIL b:1: Connection refused (after 0ms in state CONNECT)")
     assert len(caplog.records) == 5
+    assert "(said 2 times more since it was last logged)" in caplog.records[-1].getMessage()
+    now[0] += door.REPEAT_SECONDS
+    door.client_log.warning("FAIL b:1: Connection refused (after 0ms in state CONNECT)")
+    assert "said" not in caplog.records[-1].getMessage()
+
+
+def test_clients_that_are_made_anew_say_nothing_new(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [2000.0]
+    monkeypatch.setattr(door, "_said", {})
+    monkeypatch.setattr(door.time, "monotonic", lambda: now[0])
+
+    def say(level: int, number: int, text: str) -> None:
+        door.client_log.log(level, "%s [%s] %s", "FAIL", f"w#producer-{number}", f"[thrd:c:1/1]: c:1/1: {text}")
+
+    for number in range(800):
+        say(logging.ERROR, number, f"Connection refused (after {number}ms in state CONNECT)")
+        now[0] += 0.05
+    assert len(caplog.records) == 1
+    say(logging.ERROR, 801, "SSL handshake failed")
+    say(logging.CRITICAL, 802, "Connection refused (after 0ms in state CONNECT)")
+    assert len(caplog.records) == 3, "another trouble, and a graver one, are news"
+    now[0] += door.REPEAT_SECONDS
+    say(logging.ERROR, 803, "Connection refused (after 1ms in state CONNECT)")
+    assert "said 799 times more" in caplog.records[-1].getMessage()
+    now[0] += 20 * door.REPEAT_SECONDS
+    say(logging.ERROR, 804, "another line")
+    assert len(door._said) == 1, "what was said long ago is forgotten"
