@@ -120,10 +120,13 @@ class LocalReader:
         return self._unreadable
 
     def of_session(self, session_id: str) -> View:
-        """The partition that holds a session; no other is opened. Raises NotFound."""
+        """The partition that holds a session; no other is opened. Raises NotFound, or why it could not be read."""
         number = partition_of(session_id, self._count(session_id))
         view = self._open(number)
         if view is None:
+            # That it cannot be read, or nobody could be asked, is not that it is not there.
+            if (why := self._unreadable.get(number) or self._unanswered) is not None:
+                raise why
             raise NotFound(
                 f"partition {number}, which holds session {session_id}, is neither here nor in a snapshot",
                 todo="run a worker here, or take a snapshot where one runs",
