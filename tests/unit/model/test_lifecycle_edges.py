@@ -156,9 +156,12 @@ def test_a_fork_goes_on_with_its_parents_frames_and_pins(turn: str, stubs: bool)
     ("listed", "rules"),
     [(["c"], ()), (["c", "c"], ()), (["c", "other"], ("S4",)), ([7, ["c"], "c"], ()), ([], ("S4",))],
 )
-def test_an_ending_lists_what_is_open_and_nothing_else(listed: list[object], rules: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("ending", ["SessionCompleted", "SessionFailed", "SessionCancelled"])
+def test_an_ending_lists_what_is_open_and_nothing_else(
+    ending: str, listed: list[object], rules: tuple[str, ...]
+) -> None:
     walk = Walk().running().running_call("c")
-    assert walk.say("SessionCompleted", open_ops=listed).violations == rules
+    assert walk.say(ending, open_ops=listed).violations == rules
 
 
 def test_an_id_that_is_open_in_two_kinds_is_listed_once() -> None:
@@ -212,11 +215,14 @@ def test_in_a_fork_the_inference_may_lie_in_the_parent_but_must_be_named() -> No
     assert judged_by(asked, "i").violations == ("V2",)
 
 
-def test_an_inferences_end_is_of_the_attempt_that_was_asked_for() -> None:
-    asked = Walk().running()
+@pytest.mark.parametrize("ending", ["InferenceCompleted", "InferenceFailed"])
+@pytest.mark.parametrize(("attempt", "rules"), [(1, ()), (2, ("I2",)), (None, ("I2",))])
+def test_an_inferences_end_is_of_the_attempt_that_was_asked_for(
+    ending: str, attempt: int | None, rules: tuple[str, ...]
+) -> None:
+    asked = Walk("OBSERVED").running()
     asked.well("InferenceRequested", **INFERENCE)
-    without = {field: value for field, value in COMPLETED.items() if field != "attempt"}
-    assert asked.say("InferenceCompleted", **without).violations == ("I2",)
+    assert asked.say(ending, **COMPLETED | {"attempt": attempt}).violations == rules
 
 
 @pytest.mark.parametrize(("count", "rules"), [(MAX_LISTED, ("U1",)), (MAX_LISTED + 1, ())])
