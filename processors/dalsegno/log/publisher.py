@@ -115,7 +115,8 @@ class Publisher:
         return found
 
     def session(self, session_id: str, **options: Any) -> Session:
-        """A session that nobody has written to yet. ``options`` as of ``Session``. Raises InvalidSessionId."""
+        """A session that nobody has written to yet, which the log is not asked: begun twice, it has two histories, of
+        which readers follow one. ``options`` as of ``Session``. Raises InvalidSessionId."""
         from dalsegno.log.session import Session
 
         return Session(self, session_id, **options)
