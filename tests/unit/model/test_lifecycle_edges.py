@@ -279,3 +279,21 @@ def test_a_call_keeps_the_digest_of_its_arguments_and_of_those_it_may_use() -> N
     walk.well("PolicyEvaluated", **DECISION | {"decision": "MODIFY", "modified": {"digest": B}})
     walk.well("ToolCallAuthorized", **AUTHORIZED | {"effective_arguments_digest": B})
     assert walk.ops.rows["TOOL", "c"].digest == B
+
+
+@pytest.mark.parametrize(
+    ("begun", "ending"),
+    [
+        (True, "StageCompleted"), (True, "StageFailed"), (True, "StageCancelled"),
+        (False, "StageSkipped"), (False, "StageCancelled"),
+    ],
+)  # fmt: skip
+def test_a_stage_that_has_ended_however_is_not_the_current_one_and_not_open(begun: bool, ending: str) -> None:
+    walk = Walk().running()
+    walk.well("StageScheduled", stage_id="plan.1", inputs_digest=A)
+    if begun:
+        walk.well("StageStarted", stage_id="plan.1")
+        assert walk.session.stage == "plan.1"
+    walk.session.stage = "plan.1"
+    walk.well(ending, stage_id="plan.1", outputs_digest=A, reason="r", error_type="e")
+    assert (walk.session.stage, walk.session.stages, walk.session.open_of("STAGE")) == ("", [], 0)
