@@ -224,7 +224,7 @@ def test_worker_status_tells_running_stopped_and_gone(world: World) -> None:
     worker.kill()
     code, found = status_command(world)
     assert code == 6
-    assert "stale" in found[0]["problem"]
+    assert "is gone without having stopped" in found[0]["problem"]
     assert str(worker.process.pid) in found[0]["problem"]
 
 
