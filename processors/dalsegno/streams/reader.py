@@ -262,12 +262,14 @@ class LogConsumer:
         self._take_away(consumer, taken, "partitions_lost")
 
     def _take_away(self, consumer: Consumer, taken: list[TopicPartition], event: str) -> None:
+        read = [TopicPartition(self._topic, tp.partition) for tp in taken if tp.partition in self._positions]
         for tp in taken:
             partition = self._table.get(tp.partition)
             if partition is not None:
-                self._stop_reading(consumer, tp.partition)
                 self._give_up(partition)
-        consumer.incremental_unassign([])  # else the binding takes all of them from the client, read or not
+        # Once and at the end: it tells the client that this is done. While it closes, it answers no second call, which
+        # then never returns. And always: else the binding takes all of them from the client, read or not.
+        consumer.incremental_unassign(read)
         if taken:
             log.info(event, extra={"partitions": [tp.partition for tp in taken]})
 

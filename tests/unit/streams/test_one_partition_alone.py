@@ -77,6 +77,7 @@ class Consumer:
     def __init__(self) -> None:
         self.reads: dict[int, int] = {}
         self.begun: list[tuple[int, int]] = []
+        self.unassigned = 0
 
     def incremental_assign(self, places: list[TopicPartition]) -> None:
         for place in places:
@@ -85,6 +86,7 @@ class Consumer:
             self.begun.append((place.partition, place.offset))
 
     def incremental_unassign(self, places: list[TopicPartition]) -> None:
+        self.unassigned += 1
         for place in places:
             del self.reads[place.partition]
 
@@ -232,6 +234,25 @@ def test_the_client_reads_what_stands_from_its_cursor_and_nothing_else(
     assert client.begun == [(1, 8)] * 3
     reading._on_revoke(client, [TopicPartition("t", 0), TopicPartition("t", 1)])  # type: ignore[arg-type]
     assert (client.reads, table) == ({}, {})
+
+
+@pytest.mark.parametrize("read", [0, 1, 3])
+@pytest.mark.parametrize("callback", ["_on_revoke", "_on_lost"])
+def test_what_is_taken_away_is_told_to_the_client_in_one_call(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callback: str, read: int
+) -> None:
+    """A client that closes is done with the first of them, and never answers a second."""
+    client = Consumer()
+    monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
+    assigner: Any = SimpleNamespace(revoked=lambda _: None)
+    table = {number: partition(tmp_path, number, Shard(7)) for number in range(3)}
+    reading = LogConsumer(config, "id", table, threading.Lock(), assigner)
+    for number in range(read):
+        reading.release(table[number])
+    reading.step()
+    before = client.unassigned
+    getattr(reading, callback)(client, [TopicPartition("t", number) for number in range(3)])
+    assert (client.unassigned - before, client.reads, table) == (1, {}, {})
 
 
 def test_a_switch_alone_releases_what_it_holds(
