@@ -101,7 +101,7 @@ class LogConsumer:
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 100,
                 # About a batch ahead; the client takes several times this much memory for it.
-                "queued.max.messages.kbytes": 8_192,
+                "queued.max.messages.kbytes": 4_096,
                 # A full queue puts the next fetch off by this much; by default a second, in which the queue runs dry.
                 "fetch.queue.backoff.ms": 10,
             },
