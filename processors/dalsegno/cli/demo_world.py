@@ -60,14 +60,22 @@ class DemoWorld:
 
     def command(self, *arguments: str, codes: tuple[int, ...] = (0,), data: Path | None = None) -> tuple[Any, str]:
         """Run one command of the product as a process; its JSON, and what it said on stderr. Raises Failed."""
-        done = subprocess.run(
-            [sys.executable, "-c", _ENTRY, "-o", "json", *arguments],
-            env=self._environment(data or self.folder),
-            capture_output=True,
-            text=True,
-            timeout=_COMMAND_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", _ENTRY, "-o", "json", *arguments],
+                env=self._environment(data or self.folder),
+                capture_output=True,
+                text=True,
+                timeout=_COMMAND_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            said = (error.stderr or b"")[-2000:]
+            raise WaitTimeout(
+                f"'dalsegno {' '.join(arguments)}' did not end within {_COMMAND_SECONDS:g} s: "
+                f"{said if isinstance(said, str) else said.decode('utf-8', 'replace')}",
+                todo="run the command by itself to see more; broker and data stay until './run demo --clean'",
+            ) from error
         if done.returncode not in codes:
             raise Failed(
                 f"'dalsegno {' '.join(arguments)}' ended with {done.returncode}: {done.stderr.strip()[-2000:]}",

@@ -68,7 +68,11 @@ def explain(plan: ReplayPlan) -> None:
     for text, partitions in said.items():
         note(f"{partition_ranges(partitions)}: {text}")
     if plan.members:
-        note(f"group {plan.group} has {len(plan.members)} members; they must stop before the plan can run")
+        count = len(plan.members)
+        note(
+            f"group {plan.group} has {count} member{'s' * (count != 1)}: stop the workers before the plan is run. "
+            "Kafka keeps the place of one that has stopped for its session time-out, and 'replay run' waits for that"
+        )
 
 
 def csv(plan: ReplayPlan) -> str:

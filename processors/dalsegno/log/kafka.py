@@ -229,9 +229,12 @@ _START = "check the address, and that the broker is up ('dalsegno broker start' 
 
 
 def _where(seconds: float | None) -> str:
-    """The addresses that were asked, and for how long."""
-    asked = f"; asked at {', '.join(tuple(_asked))}" if _asked else ""
-    return asked if seconds is None or not asked else f"{asked} for {seconds:.1f} s"
+    """The addresses that this process asks, and for how long it did. Kafka's errors do not say which it was."""
+    addresses = tuple(_asked)
+    if not addresses:
+        return ""
+    asked = ("; asked at " if len(addresses) == 1 else "; this process asks at ") + ", ".join(addresses)
+    return asked if seconds is None else f"{asked} for {seconds:.1f} s"
 
 
 def translate(error: KafkaError, doing: str, seconds: float | None = None, /, **data: Any) -> DalsegnoError:

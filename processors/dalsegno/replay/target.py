@@ -64,7 +64,9 @@ def parse_target(text: str) -> Target:
     raise Usage(
         f"{text!r} is not a place to replay from",
         wanted="earliest, latest-snapshot, snapshot:ID, offset:P=N[,P=N] or session:ID@SEQ",
-        todo="give one of these",
+        todo=f"write snapshot:{text} if it is a snapshot"
+        if re.fullmatch(r"[0-9a-f-]{8,}", text)
+        else "give one of these",
     )
 
 

@@ -74,7 +74,7 @@ def open_slot(data: Path, prefix: str, number: int | None = None) -> Slot:
     raise StoreLocked(
         f"{taken} in {data / prefix / SLOTS} is held by a running worker",
         wanted="a slot that no other process holds",
-        todo="stop that worker, or choose another data folder",
+        todo="stop that worker, or choose another slot or data folder",
         folder=str(data / prefix / SLOTS),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from dalsegno.errors import BlobDamaged, BlobMissing, EventTooLarge
+from dalsegno.errors import BlobDamaged, BlobMissing, EventTooLarge, InvalidEvent
 from dalsegno.model.events import Blob
 from dalsegno.storage.object_store import Store
 
@@ -17,7 +17,8 @@ DEFAULT_MEDIA_TYPE = "application/octet-stream"
 
 
 def inline_blob(content: bytes | str, media_type: str | None = None) -> Blob:
-    """A blob that stands in the event itself. Text becomes UTF-8. Raises EventTooLarge above 64 KiB."""
+    """A blob that stands in the event itself. Text becomes UTF-8. Raises EventTooLarge above 64 KiB, and
+    InvalidEvent for what is neither text nor bytes."""
     data, kind = _as_bytes(content, media_type)
     if len(data) > INLINE_MAX_BYTES:
         raise EventTooLarge(
@@ -80,5 +81,18 @@ def blob_key(digest_hex: str) -> str:
 
 def _as_bytes(content: bytes | str, media_type: str | None) -> tuple[bytes, str]:
     if isinstance(content, str):
-        return content.encode("utf-8"), media_type or "text/plain; charset=utf-8"
+        try:
+            return content.encode("utf-8"), media_type or "text/plain; charset=utf-8"
+        except UnicodeEncodeError as error:
+            raise InvalidEvent(
+                f"a content with a lone surrogate at character {error.start}",
+                wanted="text that UTF-8 can hold, or bytes",
+                todo="encode it yourself, and give the bytes",
+            ) from error
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidEvent(
+            f"a content of type {type(content).__name__}",
+            wanted="text or bytes",
+            todo="write it as text first, for example with json.dumps(content)",
+        )
     return bytes(content), media_type or DEFAULT_MEDIA_TYPE
