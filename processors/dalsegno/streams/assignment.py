@@ -41,10 +41,6 @@ from dalsegno.streams.snapshotter import Snapshotter
 
 log = logging.getLogger("dalsegno.streams")
 
-EARLIER_LIFE_SECONDS = 30.0
-"""How long all partitions of an assignment together may keep the rebalance callback waiting; then they are red, and
-tried again. The group throws a member out that does not come back for 300 s."""
-
 
 class Assignment:
     """Brings partitions from "given" to "reading"."""
@@ -74,8 +70,9 @@ class Assignment:
         """Close the shard as soon as nobody works on it; the next assignment of this partition waits for that."""
         self._house.give(partition.number, partition.close)
 
-    def assigned(self, consumer: Consumer, partitions: Sequence[Partition]) -> None:
-        """Steps 1 to 3; also for a partition whose assignment failed before. Never raises: a partition turns red."""
+    def assigned(self, consumer: Consumer, partitions: Sequence[Partition], patience_seconds: float) -> None:
+        """Steps 1 to 3; also for a partition whose assignment failed before. Never raises: a partition turns red.
+        ``patience_seconds``: how long all of them together wait for an earlier life to end."""
         try:
             commits = self._read_commits(consumer, partitions)
             topic = self._look_at_topic()  # after the commits, so that none of them can be ahead of its watermarks
@@ -84,7 +81,7 @@ class Assignment:
             for partition in partitions:
                 partition.stop(error)
             return
-        deadline = time.monotonic() + EARLIER_LIFE_SECONDS
+        deadline = time.monotonic() + patience_seconds
         for partition in partitions:
             try:
                 # An earlier life of this partition may still be closing its shard.

@@ -22,6 +22,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -49,6 +50,11 @@ _REFUSED = {
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError._AUTHENTICATION,
 }
+EARLIER_LIFE_SECONDS = 30.0
+"""How long all partitions of an assignment together may keep the rebalance callback waiting; then they are red, and
+tried again. The group throws a member out that does not come back for 300 s."""
+DRAIN_ROUNDS = 100
+"""Of fetching at a stop; what was fetched is dropped at the first, so there are callbacks alone behind it."""
 # A rebalance callback waits this much longer than a transaction can last.
 REVOKE_MARGIN_SECONDS = 5.0
 
@@ -56,7 +62,7 @@ REVOKE_MARGIN_SECONDS = 5.0
 class Assigner(Protocol):
     """Who decides what a new partition goes on from. Called in the reader's thread."""
 
-    def assigned(self, consumer: Consumer, partitions: Sequence[Partition]) -> None: ...
+    def assigned(self, consumer: Consumer, partitions: Sequence[Partition], patience_seconds: float) -> None: ...
 
     def make(self, number: int) -> Partition: ...
 
@@ -82,6 +88,7 @@ class LogConsumer:
         self._positions: dict[int, tuple[int, int]] = {}
         """Of every partition that the client reads: the assignment's number, and the next offset to come."""
         self._asked: deque[Callable[[Consumer], None]] = deque()
+        self._closing = False
         self._wanted = config.records_per_batch
         """How many records the next batch is asked for: fewer where they are large."""
         self.group_metadata: Any = None
@@ -144,17 +151,29 @@ class LogConsumer:
         return self._split(messages)
 
     def close(self) -> None:
-        """Leave. A static member stays known to the group until its session time-out, so a restart is no rebalance."""
-        self._consumer.close()
-        for partition in list(self._table.values()):
-            self._give_up(partition)
+        """Leave. A static member stays known to the group until its session time-out, so a restart is no rebalance.
+
+        Callbacks that wait behind messages are run before: in a client that closes, the answer to one is the last call
+        that comes back (see ``_take_away``).
+        """
+        self._closing = True
+        self._asked.clear()
+        with ExitStack() as last:
+            last.callback(lambda: [self._give_up(partition) for partition in list(self._table.values())])
+            last.callback(self._consumer.close)
+            read = [TopicPartition(self._topic, number) for number in self._positions]
+            self._positions.clear()
+            self._consumer.incremental_unassign(read)
+            for _ in range(DRAIN_ROUNDS):
+                if not self._consumer.consume(self._config.records_per_batch, 0):
+                    break
 
     # --- positions -------------------------------------------------------------------------------------------------
 
     def _assign_again(self, consumer: Consumer, partition: Partition) -> None:
         """Not for a partition that was taken away meanwhile: its commit is another's now."""
         if self._table.get(partition.number) is partition:
-            self._assigner.assigned(consumer, [partition])
+            self._assigner.assigned(consumer, [partition], 0.0)
 
     def _hold(self, consumer: Consumer, partition: Partition) -> None:
         if self._table.get(partition.number) is partition:
@@ -212,6 +231,9 @@ class LogConsumer:
         if place is None or partition is None:
             return None
         assignment, start = place
+        if partition.assignment != assignment:
+            self._stop_reading(self._consumer, number)  # it stopped: what follows would be fetched in vain
+            return None
         end = int(messages[-1].offset() or 0) + 1 if messages else start
         if eof is not None:
             end = max(end, eof)
@@ -239,13 +261,16 @@ class LogConsumer:
     # --- rebalances ------------------------------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        if self._closing:
+            consumer.incremental_assign([])
+            return
         fresh = [self._assigner.make(tp.partition) for tp in given]
         for partition in fresh:
             self._table[partition.number] = partition
         consumer.incremental_assign([])  # else the binding gives all of them to the client
         if fresh:
             log.info("partitions_assigned", extra={"partitions": [partition.number for partition in fresh]})
-            self._assigner.assigned(consumer, fresh)
+            self._assigner.assigned(consumer, fresh, EARLIER_LIFE_SECONDS)
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         limit = self._config.transaction_timeout_seconds + REVOKE_MARGIN_SECONDS
@@ -263,13 +288,15 @@ class LogConsumer:
 
     def _take_away(self, consumer: Consumer, taken: list[TopicPartition], event: str) -> None:
         read = [TopicPartition(self._topic, tp.partition) for tp in taken if tp.partition in self._positions]
-        for tp in taken:
-            partition = self._table.get(tp.partition)
-            if partition is not None:
-                self._give_up(partition)
-        # Once and at the end: it tells the client that this is done. While it closes, it answers no second call, which
-        # then never returns. And always: else the binding takes all of them from the client, read or not.
-        consumer.incremental_unassign(read)
+        try:
+            for tp in taken:
+                partition = self._table.get(tp.partition)
+                if partition is not None:
+                    self._give_up(partition)
+        finally:
+            # Once and at the end: it tells the client that this is done. While it closes, it answers no second call,
+            # which then never returns. And always: else the binding takes all of them from the client, read or not.
+            consumer.incremental_unassign(read)
         if taken:
             log.info(event, extra={"partitions": [tp.partition for tp in taken]})
 

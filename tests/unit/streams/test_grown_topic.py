@@ -44,7 +44,7 @@ def test_no_partition_is_opened_by_another_number(
         assigning = Assignment(config, slot, house, snapshotter, opener)
         partition = assigning.make(number)
         facts = now
-        assigning.assigned(consumer, [partition])
+        assigning.assigned(consumer, [partition], 0.0)
     finally:
         slot.close()
     assert given == ([] if grown else [number])

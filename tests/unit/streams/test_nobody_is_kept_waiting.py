@@ -205,9 +205,9 @@ def test_partitions_whose_earlier_life_hangs_keep_a_rebalance_waiting_once_all_t
     try:
         assigning = Assignment(config, slot, jobs, snapshotter, SimpleNamespace(open=print))  # type: ignore[arg-type]
         parts = [assigning.make(number) for number in range(9)]
-        assigning.assigned(consumer, parts)
+        assigning.assigned(consumer, parts, 30.0)
     finally:
         slot.close()
-    assert clock.now == 1000.0 + assignment.EARLIER_LIFE_SECONDS
+    assert clock.now == 1000.0 + 30.0
     assert given == [8]
     assert all(isinstance(part.error, WaitTimeout) for part in parts[:8])

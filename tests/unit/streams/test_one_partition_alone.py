@@ -236,6 +236,86 @@ def test_the_client_reads_what_stands_from_its_cursor_and_nothing_else(
     assert (client.reads, table) == ({}, {})
 
 
+def test_a_partition_that_stopped_is_not_fetched_in_vain(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Consumer()
+    monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
+    table = {number: partition(tmp_path, number, Shard(7)) for number in range(2)}
+    reading = LogConsumer(config, "id", table, threading.Lock(), None)  # type: ignore[arg-type]
+    for each in table.values():
+        reading.release(each)
+    reading.step()
+    table[0].stop(StoreDamaged("a row is no row"))
+    monkeypatch.setattr(client, "consume", lambda *_: [EndReached(0, 20), EndReached(1, 20)])
+    assert [batch.partition for batch in reading.step()] == [1]
+    assert client.reads == {1: 7}
+
+
+class Closing(Consumer):
+    """A client behind whose messages a callback waits. Once it closes it answers one call of a callback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Any] = []
+        self.closed = False
+        self.last: Any = None
+        self.answers = 0
+
+    def consume(self, *_: Any) -> list[Any]:
+        if not self.waiting:
+            return []
+        self.waiting.pop(0)()
+        return [EndReached(0, 20)]
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        super().incremental_assign(places)
+        self.answers += self.closed
+
+    def incremental_unassign(self, places: list[TopicPartition]) -> None:
+        super().incremental_unassign(places)
+        self.answers += self.closed
+
+    def close(self) -> None:
+        self.closed = True
+        while self.waiting:
+            self.waiting.pop(0)()
+        self.last()
+        assert self.answers == 1, "a second call never comes back"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_waits_in_a_client_is_run_before_it_closes_and_nothing_new_begins(
+    config: WorkerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    client = Closing()
+    monkeypatch.setattr(reader, "make_consumer", lambda *_: client)
+    revoked: list[int] = []
+
+    def give_up(partition: Partition) -> None:
+        revoked.append(partition.number)
+        if fails:
+            raise RuntimeError("can't start new thread")
+
+    assigner: Any = SimpleNamespace(revoked=give_up)  # neither makes nor assigns: that would be an error here
+    table = {number: partition(tmp_path, number, Shard(7)) for number in range(2)}
+    reading = LogConsumer(config, "id", table, threading.Lock(), assigner)
+    reading.release(table[0])
+    reading.step()
+    both = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    client.waiting.append(lambda: reading._on_assign(client, [TopicPartition("t", 2)]))  # type: ignore[arg-type]
+    client.last = lambda: reading._on_revoke(client, both)  # type: ignore[arg-type]
+    reading.hold(table[0])
+    if fails:
+        with pytest.raises(RuntimeError):
+            reading.close()
+    else:
+        reading.close()
+    assert client.closed
+    assert client.reads == {}
+    assert sorted(set(revoked)) == [0, 1]
+
+
 @pytest.mark.parametrize("read", [0, 1, 3])
 @pytest.mark.parametrize("callback", ["_on_revoke", "_on_lost"])
 def test_what_is_taken_away_is_told_to_the_client_in_one_call(
@@ -276,20 +356,20 @@ def test_a_commit_that_may_not_be_read_is_not_taken_for_none(
     try:
         assigning = Assignment(config, slot, None, None, None)  # type: ignore[arg-type]
         given = assigning.make(3)
-        assigning.assigned(Consumer(), [given])  # type: ignore[arg-type]
+        assigning.assigned(Consumer(), [given], 0.0)  # type: ignore[arg-type]
     finally:
         slot.close()
     assert isinstance(given.error, KafkaForbidden)
 
 
 def test_a_partition_that_was_taken_away_is_not_assigned_again(config: WorkerConfig, tmp_path: Path) -> None:
-    seen: list[Partition] = []
-    assigner: Any = SimpleNamespace(assigned=lambda _, partitions: seen.extend(partitions))
+    seen: list[tuple[float, Partition]] = []
+    assigner: Any = SimpleNamespace(assigned=lambda _, partitions, patience: seen.append((patience, *partitions)))
     here, gone = partition(tmp_path, 0, Shard(1)), partition(tmp_path, 1, Shard(1))
     reading = LogConsumer(config, "w", {0: here}, threading.Lock(), assigner)
     reading._assign_again(Consumer(), gone)  # type: ignore[arg-type]
     reading._assign_again(Consumer(), here)  # type: ignore[arg-type]
-    assert seen == [here]
+    assert seen == [(0.0, here)], "and nobody waits for its earlier life: it is tried again soon"
 
 
 def test_a_worker_that_cannot_leave_in_time_gives_its_slot_free_and_says_how_it_ended(config: WorkerConfig) -> None:
