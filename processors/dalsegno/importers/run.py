@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dalsegno.errors import BadInputFile, ImportConflict, WaitTimeout
+from dalsegno.errors import BadInputFile, DalsegnoError, ImportConflict, WaitTimeout
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
 from dalsegno.importers.chain import chained
 from dalsegno.importers.recorded import Recorded, read_recorded
@@ -116,7 +116,8 @@ class _Import:
     # --- (3) ---------------------------------------------------------------------------------------------------------
 
     def compared(self, mine: Mapped, recorded: Recorded | None) -> SessionImport:
-        """What is missing. Raises ImportConflict at the first record that differs, SessionHeld where nobody can say."""
+        """What is missing. Raises ImportConflict at the first record that differs (BadInputFile if the file no longer
+        has that one), SessionHeld where nobody can say."""
         session_id, hashes = mine
         events = len(hashes)
         if recorded is None:
@@ -125,7 +126,7 @@ class _Import:
             return SessionImport(session_id, ERASED, events)
         for seq, (hash_, theirs) in enumerate(zip(hashes, recorded.path, strict=False), start=1):
             if hash_ != theirs:
-                raise self._conflict(session_id, seq, theirs)
+                raise self._conflict(session_id, seq, hash_, theirs)
         known = len(recorded.path)
         if recorded.held is not None and recorded.held.reason in UNREADABLE_REASONS and known < events:
             raise held(session_id, recorded.held.reason, recorded.held.seq)
@@ -138,11 +139,15 @@ class _Import:
             return SessionImport(session_id, AHEAD if known > events else SAME, events)
         return SessionImport(session_id, GREW if known else NEW, events, missing)
 
-    def _conflict(self, session_id: str, seq: int, theirs: bytes) -> ImportConflict:
-        """Only now it is of interest which event of the file that is: it is looked for again."""
+    def _conflict(self, session_id: str, seq: int, hash_: bytes, theirs: bytes) -> DalsegnoError:
+        """Only now it is of interest which event of the file that is: it is looked for again. A file that no longer
+        has it changed meanwhile."""
         again = self._importer.read(self._path, self._importer.report())
-        session = next(session for session in again if session.session_id == session_id)
-        mine = chained(session, self._publisher.schemas)[seq - 1]
+        session = next((session for session in again if session.session_id == session_id), None)
+        records = [] if session is None else chained(session, self._publisher.schemas)
+        mine = next((record for record in records if record.key == EventKey(session_id, Seq(seq), hash_)), None)
+        if mine is None:
+            return self._changed(session_id)
         return ImportConflict(
             f"the log holds another event at seq {seq} of session {session_id} than {self._path}",
             wanted=f"{mine.type} with hash {mine.key.hash.hex()} (from {mine.native_ref or 'the sample'})",

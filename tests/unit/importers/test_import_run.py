@@ -195,6 +195,31 @@ def test_a_file_that_changes_between_the_two_readings_is_refused_and_can_be_impo
     assert (told["new"], told["same"]) == (1, 1)
 
 
+def test_a_file_that_lost_what_it_differs_in_when_it_is_looked_for_changed(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    class Changing(InspectImporter):
+        def read(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
+            assert path == differs
+            return super().read(paths.pop(0), report)
+
+    def written_to(name: str, *events: dict[str, Any]) -> Path:
+        return write_json(tmp_path / name, sample(list(events)))
+
+    run(publisher, written_to("log.json", info(1, "a"), info(2, "b"), info(3, "c")))
+    differs = written_to("differs.json", info(1, "a"), info(2, "b"), info(3, "X"))
+    gone = write_json(tmp_path / "gone.json", {**sample([info(1)]), "id": 2})
+    shorter = written_to("shorter.json", info(1, "a"))
+    other = written_to("other.json", info(1, "a"), info(2, "b"), info(3, "Y"))
+    for later in (gone, shorter, other):
+        paths = [differs, later]
+        with pytest.raises(BadInputFile, match="changed while it was imported: session inspect/1:E1:1:1"):
+            import_file(publisher, Changing(), differs)
+        assert paths == [], "it was looked for again"
+    with pytest.raises(ImportConflict):
+        run(publisher, differs)
+
+
 def test_an_erased_session_does_not_come_back(log: MemoryLog, publisher: Publisher, tmp_path: Path) -> None:
     path = write_json(tmp_path / "log.json", sample([info(1)]))
     run(publisher, path)
