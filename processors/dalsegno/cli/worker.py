@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -119,13 +120,14 @@ def worker_config(ctx: Context, slot: int | None) -> WorkerConfig:
     "--wait-seconds",
     type=click.FloatRange(min=0),
     default=0.0,
-    help="Wait up to so long until every worker is well, has partitions, and all of them are LIVE.",
+    help="Wait up to so long until every worker is well, has partitions, and all of them are LIVE; else exit code 1.",
 )
 @pass_context
 def status(ctx: Context, slot: int | None, wait_seconds: float) -> int:
     """Tell what the workers of this machine do, from their status files alone (no broker is asked).
 
-    Exit code: 0 every worker is well; 1 one is stopped by an error, hangs, or died; 6 none is running.
+    Exit code: 0 every worker is well; 1 one is stopped by an error, hangs, or died, or --wait-seconds went by in vain;
+    6 none is running.
     """
     deadline = time.monotonic() + wait_seconds
     while not _is_live(seen := _look_at_all(ctx, slot)) and time.monotonic() < deadline:
@@ -139,6 +141,9 @@ def status(ctx: Context, slot: int | None, wait_seconds: float) -> int:
             note(f"no worker runs on this machine for prefix {ctx.prefix} (data folder {ctx.data})")
     else:
         emit(ctx, seen)
+    if wait_seconds and (lacking := _lacking(seen)):
+        note(f"not live after {wait_seconds:g} s: {'; '.join(lacking)}")
+        return EXIT_UNHEALTHY
     return _exit_code(seen)
 
 
@@ -148,10 +153,19 @@ def _look_at_all(ctx: Context, slot: int | None) -> list[dict[str, Any]]:
 
 
 def _is_live(seen: list[dict[str, Any]]) -> bool:
-    """Whether every running worker has partitions and all are folded to the end of the log."""
-    running = [each["partitions"].values() for each in seen if each["running"]]
-    live = all(parts and all(part["state"] == "LIVE" for part in parts) for parts in running)
-    return live and _exit_code(seen) == EXIT_HEALTHY
+    """Whether every worker is well, has partitions, and all are folded to the end of the log."""
+    return not _lacking(seen) and _exit_code(seen) == EXIT_HEALTHY
+
+
+def _lacking(seen: list[dict[str, Any]]) -> list[str]:
+    """What the running workers lack to be live."""
+    lacking = []
+    for each in seen:
+        states = Counter(part["state"] for part in each["partitions"].values())
+        if each["running"] and set(states) != {"LIVE"}:
+            waiting = ", ".join(f"{count} {state}" for state, count in sorted(states.items()) if state != "LIVE")
+            lacking.append(f"slot {each['slot']}: {waiting or 'no partitions'}")
+    return lacking
 
 
 def _look(folder: Path) -> dict[str, Any]:

@@ -97,12 +97,28 @@ def test_status_waits_until_every_partition_is_live(
 
 def test_status_waits_no_longer_than_it_is_told(tmp_path: Path, slot: Slot, capsys: pytest.CaptureFixture[str]) -> None:
     slot.write_status(status(partitions=parts(p0="CATCHING_UP")))
-    assert ask(tmp_path, capsys, "--wait-seconds", "0.05")[0] == 0
+    assert ask(tmp_path, capsys, "--wait-seconds", "0.05")[0] == 1
     slot.write_status(status(partitions=parts(p0="LIVE", p1="STOPPED")))
     assert ask(tmp_path, capsys, "--wait-seconds", "0.05")[0] == 1
     slot.close()
     slot.write_status(status(state="STOPPED", partitions=parts(p0="LIVE")))
     assert ask(tmp_path, capsys, "--wait-seconds", "0.05")[0] == 6
+
+
+@pytest.mark.parametrize("form", ["text", "json", "none"])
+def test_a_wait_in_vain_fails_and_says_for_what(
+    form: str, tmp_path: Path, slot: Slot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def waited() -> tuple[int, str]:
+        command = ["--data", str(tmp_path), "--prefix", "p", "-o", form, "worker", "status", "--wait-seconds", "0.05"]
+        return run(command), capsys.readouterr().err
+
+    slot.write_status(status(partitions=parts(p0="LIVE", p1="CATCHING_UP", p2="RESTORING", p3="CATCHING_UP")))
+    assert waited() == (1, "not live after 0.05 s: slot 0: 2 CATCHING_UP, 1 RESTORING\n")
+    slot.write_status(status())
+    assert waited() == (1, "not live after 0.05 s: slot 0: no partitions\n")
+    slot.write_status(status(partitions=parts(p0="LIVE")))
+    assert waited() == (0, "")
 
 
 def test_status_does_not_wait_unless_it_is_told(
