@@ -21,6 +21,7 @@ from dalsegno.readers.sessions import (
     Superseded,
     amendments,
     find_session,
+    is_id,
     list_sessions,
     steps,
     subject_of,
@@ -41,6 +42,7 @@ _HAS: dict[str, Callable[[SessionRow], bool]] = {
     "fork": lambda row: row.forked_from is not None,
 }
 _WORDS_CHARACTERS = 90
+_ID_CHARACTERS = 30
 _SEQS_NAMED = 8
 
 
@@ -182,13 +184,14 @@ def _amendment_line(event: Event) -> str:
 
 def _line(step: Step) -> str:
     event = step.event
-    words = " ".join(f"{name}={value}" for name, value in summary_of(event).items())
+    name, subject = subject_of(event)
+    words = " ".join(f"{field}={value}" for field, value in summary_of(event).items())
     marks = [f"[{event.stub.lower()}]"] if event.stub else []
     marks += [f"VIOLATION {rule}" for rule in step.verdict.violations]
     marks += [f"finding {rule}" for rule in step.verdict.findings]
     parts = (
         *_beginning(event),
-        cell(subject_of(event), 30),
+        cell(subject, _ID_CHARACTERS if is_id(name) else _WORDS_CHARACTERS),
         cell(words, _WORDS_CHARACTERS) if words else "",
         *map(_mark, marks),
     )

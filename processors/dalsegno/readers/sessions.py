@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
-from dalsegno.errors import NotFound, StoreDamaged, Usage
+from dalsegno.errors import DalsegnoError, NotFound, StoreDamaged, Usage
 from dalsegno.model.history import fork_origin, is_fork
 from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, inherit, judge
 from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, Event
@@ -20,6 +19,7 @@ from dalsegno.state.history import Journal
 SESSIONS = "sessions"
 LAST = "last"
 _NAMED_MAX = 5
+_TEXT_CHARACTERS = 200
 
 
 class Found(NamedTuple):
@@ -55,19 +55,24 @@ def all_rows(view: View) -> Iterator[tuple[str, SessionRow]]:
 
 
 def find_session(reader: LocalReader, name: str) -> Found:
-    """One session by its id, by a beginning that no other id has, or ``last``. Raises NotFound, and Usage where several
-    ids begin so."""
+    """One session by its id, by a beginning that no other id has, or ``last``. Raises NotFound, Usage where several
+    ids begin so, and why the partition that would hold the name as an id could not be asked, if nothing else has it."""
+    unasked: DalsegnoError | None = None
     if is_text(name):
-        with suppress(NotFound):  # of the partition: the name may yet be a beginning
+        try:
             view = reader.of_session(name)
             row = view.reads.row(SESSIONS, name)
             if row is not None:
                 return Found(name, row, view)
+        except DalsegnoError as error:  # of that partition: the name may yet be 'last' or a beginning
+            unasked = error
     if name == LAST:
         newest = list_sessions(reader, 1)
         if newest:
             return newest[0]
-        raise NotFound("there is no session yet", todo="publish one, for instance by 'dalsegno workload'")
+        raise NotFound(
+            "there is no session yet", todo=f"publish one, for instance by 'dalsegno workload'{_unread(reader)}"
+        )
     begun = list(islice(_beginning_with(reader, name), _NAMED_MAX + 1)) if name else []
     if len(begun) == 1:
         return begun[0]
@@ -76,16 +81,23 @@ def find_session(reader: LocalReader, name: str) -> Found:
         raise Usage(
             f"several sessions begin with {name!r}: {some}{', ...' if len(begun) > _NAMED_MAX else ''}",
             wanted="the id of one session, or a beginning that no other has",
-            todo="give more of the id",
+            todo=f"give more of the id{_unread(reader)}",
             session=name,
         )
-    missing = reader.missing()
+    if unasked is not None and not isinstance(unasked, NotFound):
+        raise unasked
     raise NotFound(
         f"no session {name!r}",
         wanted=f"a session of prefix {reader.prefix}",
-        todo="see 'dalsegno session list'" + (f"; partitions {missing} cannot be read here" if missing else ""),
+        todo=f"see 'dalsegno session list'{_unread(reader)}",
         session=name,
     )
+
+
+def _unread(reader: LocalReader) -> str:
+    """Which partitions an answer does not cover."""
+    missing = reader.missing()
+    return f"; partitions {missing} cannot be read here" if missing else ""
 
 
 def _beginning_with(reader: LocalReader, name: str) -> Iterator[Found]:
@@ -170,21 +182,39 @@ def _inherit(found: Found, event: Event, state: SessionState) -> None:
         inherit(inherited.state(above), state)
 
 
-def subject_of(event: Event) -> str:
-    """What an event is about, in a few words: its first domain id or name."""
+def subject_of(event: Event) -> tuple[str, str]:
+    """What an event is about: name and value of its first domain id or name; ("", "") if it has none."""
     for name, value in event.body.items():
-        if name != "meta" and isinstance(value, str) and value and (name.endswith("_id") or name in _NAMES):
-            return value
-    return ""
+        if name != "meta" and isinstance(value, str) and value and (is_id(name) or name in _NAMES):
+            return name, value
+    return "", ""
 
 
 def summary_of(event: Event) -> dict[str, Any]:
-    """The small fields of an event: what stands in one line."""
-    return {
+    """The small fields of an event beside its subject, and how a note's text begins: what stands in one line."""
+    subject, _ = subject_of(event)
+    small = {
         name: value
         for name, value in event.body.items()
-        if name != "meta" and isinstance(value, str | int | bool) and not name.endswith("_id")
+        if name not in ("meta", subject) and isinstance(value, str | int | bool) and not is_id(name)
     }
+    noted = _text_of(event.body.get("data")) if event.type == "NoteRecorded" else ""
+    return {**small, "data": noted} if noted else small
+
+
+def is_id(name: str) -> bool:
+    """Whether a field of that name holds an id, not words."""
+    return name.endswith("_id")
+
+
+def _text_of(blob: Any) -> str:
+    """How a content begins, in one line; "" if it is not inline or no text."""
+    inline = blob.get("inline") if isinstance(blob, Mapping) else None
+    try:
+        text = inline.decode() if isinstance(inline, bytes) else ""
+    except UnicodeDecodeError:
+        return ""
+    return " ".join(text[:_TEXT_CHARACTERS].split())
 
 
 _NAMES = frozenset(

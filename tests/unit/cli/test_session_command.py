@@ -21,7 +21,7 @@ from dalsegno.readers import local
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import find_session, steps
 from dalsegno.snapshots.catalog import TopicIdentity
-from dalsegno.testing.builder import SessionBuilder, Written, tombstone, write
+from dalsegno.testing.builder import SessionBuilder, Written, blob, tombstone, write
 from log_samples import toy, writer_of
 from reader_lab import PREFIX, TOPIC_ID, House
 
@@ -101,6 +101,47 @@ def test_hostile_text_is_made_visible(house: House, say: Say) -> None:
     shown = json.loads(say("-o", "json", "session", "show", hostile_id)[0])
     assert shown["session"]["workflow_name"] == HOSTILE
     assert shown["events"][1]["event"]["parts"][0]["text"] == HOSTILE
+
+
+def test_notes_show_how_their_text_begins(house: House, say: Say) -> None:
+    builder = SessionBuilder("s-1").begin()
+    first = len(builder.records)
+    contents = [b"read the plan", "übrig:\n  zwei".encode(), HOSTILE[:8].encode(), b"x" * 500, b"\xff\xfe"]
+    for content in contents:
+        builder.append("NoteRecorded", kind="step", data=blob(content))
+    builder.append("NoteRecorded", kind="step", data={**blob(b"elsewhere"), "uri": "blob:1", "inline": None})
+    builder.append("NoteRecorded", kind="step")
+    house.shard(builder.records)
+    lines = say("session", "show", "s-1")[0].partition("\n\n")[2].splitlines()[first:]
+    assert [line.partition("NoteRecorded")[2].strip() for line in lines] == [
+        "step  data=read the plan",
+        "step  data=übrig: zwei",
+        r"step  data=\u001b[31mred",
+        f"step  data={'x' * 84}…",
+        *["step"] * 3,
+    ]
+
+
+def test_each_thing_stands_once_in_a_line(house: House, say: Say) -> None:
+    builder = SessionBuilder("s-1").begin()
+    reason = "because it was asked for, and because of all that was asked before"
+    first = len(builder.records)
+    builder.append("NoteRecorded", kind="step")
+    builder.append("TurnStarted", turn_id="t" * 40)
+    builder.append("SessionPaused", reason=reason)
+    builder.append("SessionResumed", by_limit=False)
+    builder.append("TurnCompleted", turn_id="t" * 40)
+    builder.append("SessionCompleted", outcome="SUCCESS")
+    house.shard(builder.records)
+    lines = say("session", "show", "s-1")[0].partition("\n\n")[2].splitlines()[first:]
+    assert [line[33:].split(maxsplit=1)[1:] for line in lines] == [
+        ["step"],
+        ["t" * 29 + "…"],
+        [f"{reason}  by_limit=False"],
+        ["by_limit=False"],
+        ["t" * 29 + "…"],
+        ["SUCCESS"],
+    ]
 
 
 def test_every_form_of_output_says_the_same(house: House, say: Say) -> None:

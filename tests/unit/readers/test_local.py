@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dalsegno.errors import BrokerUnavailable, NotFound, StoreDamaged
+from dalsegno.errors import BrokerUnavailable, NotFound, StoreDamaged, Usage
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.model.ids import partition_of
 from dalsegno.readers import cache, local
@@ -192,6 +192,38 @@ def test_a_damaged_shard_is_the_answer_about_its_sessions_and_not_that_they_are_
     (two.folder(partition=damaged) / "CURRENT").write_text("MANIFEST-999999\n")
     with pytest.raises(StoreDamaged, match="cannot be read"):
         two.reader().of_session("s-1")
+
+
+def test_a_partition_that_cannot_be_read_hides_no_session_of_another(two: House) -> None:
+    two.shard(begun("s-3"))
+    two.shard(begun("s-1"), partition=1).close()
+    (two.folder(partition=1) / "CURRENT").write_text("MANIFEST-999999\n")
+    assert {partition_of(word, 2) for word in ("last", "s", "nope")} == {1}, "as ids they would lie where none is read"
+    for word in ("s-3", "s", "last"):
+        assert find_session(two.reader(), word).session_id == "s-3"
+    for word in ("s-1", "nope"):
+        with pytest.raises(StoreDamaged, match="cannot be read"):
+            find_session(two.reader(), word)
+
+
+def test_an_answer_that_may_lack_sessions_says_of_which_partitions(two: House) -> None:
+    two.shard(begun("s-3", "s-6"))
+    two.shard(partition=1).close()
+    (two.folder(partition=1) / "CURRENT").write_text("MANIFEST-999999\n")
+    with pytest.raises(Usage) as several:
+        find_session(two.reader(), "s")
+    assert several.value.todo == "give more of the id; partitions [1] cannot be read here"
+
+
+def test_without_a_broker_the_last_session_here_is_found(two: House) -> None:
+    two.shard(begun("s-3"))
+    with House(two.data.parent / "elsewhere", partitions=2) as other:
+        two.snapshot(other.shard(begun("s-1"), partition=1))
+    reader = two.reader(kafka=no_answer)
+    reader._identity = no_answer  # type: ignore[assignment, method-assign]
+    assert find_session(reader, "last").session_id == "s-3"
+    with pytest.raises(BrokerUnavailable):
+        find_session(reader, "s-1")
 
 
 def test_a_shard_in_another_partitions_folder_is_refused(two: House) -> None:
