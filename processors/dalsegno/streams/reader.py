@@ -159,7 +159,7 @@ class LogConsumer:
         self._closing = True
         self._asked.clear()
         with ExitStack() as last:
-            last.callback(lambda: [self._give_up(partition) for partition in list(self._table.values())])
+            last.callback(self._give_up_all)
             last.callback(self._consumer.close)
             read = [TopicPartition(self._topic, number) for number in self._positions]
             self._positions.clear()
@@ -299,6 +299,10 @@ class LogConsumer:
             consumer.incremental_unassign(read)
         if taken:
             log.info(event, extra={"partitions": [tp.partition for tp in taken]})
+
+    def _give_up_all(self) -> None:
+        for partition in list(self._table.values()):
+            self._give_up(partition)
 
     def _give_up(self, partition: Partition) -> None:
         partition.closing = True
