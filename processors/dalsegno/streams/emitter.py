@@ -2,7 +2,8 @@
 
 Protocol *emit*, one transaction per tick, under the lock that ``on_revoke`` waits for:
 
-1. per partition that may emit: the current state of the keys in its outbox, and its cursor, were taken at one moment;
+1. per partition that may emit: the current state of the keys in its outbox, and its cursor, were taken at one moment
+   (``dalsegno.streams.choosing``);
 2. the rows were produced (the transaction is open);
 3. the cursors were sent with the group's metadata of step 1's time: the broker checks here that we are still a member;
 4. the transaction is committed: rows and offsets appear together;
@@ -25,15 +26,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from dalsegno.errors import DalsegnoError
 from dalsegno.log.kafka import kafka_errors
 from dalsegno.log.kafka import producer as make_producer
-from dalsegno.model.cursor import Commit, format_metadata
-from dalsegno.state.shard import OutboxItem
+from dalsegno.model.cursor import format_metadata
+from dalsegno.streams.choosing import PATIENCE_SECONDS, Chooser, Chosen, outbox_fails, outbox_is_well
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.partition import Partition
 from dalsegno.streams.refusals import Refusals
@@ -48,21 +49,6 @@ HANG_SECONDS = 120.0
 """A transaction that takes longer than all of its calls may has met one that does not keep its limit."""
 # Failures after which the same producer goes on: the group is changing, or nothing was sent yet.
 _PASSING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError._QUEUE_FULL}
-
-
-class Chosen(NamedTuple):
-    """What one partition puts into a transaction. ``whole``: nothing stays in its outbox.
-
-    ``reports``: how many of the rows are for the quarantine.
-    """
-
-    partition: Partition
-    items: list[OutboxItem]
-    rows: list[tuple[str, bytes, bytes | None]]
-    commit: Commit
-    whole: bool
-    reports: int
-    changes: int
 
 
 class Emitter:
@@ -80,11 +66,9 @@ class Emitter:
     ) -> None:
         self._config = config
         self._transactional_id = transactional_id
-        self._worker_id = worker_id
-        self._table = table
         self._transactions = transactions
         self._metadata = metadata
-        self._topic_of = topic_of
+        self._chooser = Chooser(config, worker_id, table, topic_of)
         self._refusals = Refusals(config.kafka)
         self._producer: Producer | None = None
         self.failing: str | None = None
@@ -119,15 +103,18 @@ class Emitter:
         """Drop the producer; every transaction was ended by the tick that began it."""
         self._producer = None
 
-    def tick(self) -> bool:
-        """One transaction, if anything changed. True when rows are left for another one at once."""
+    def tick(self, patience_seconds: float = PATIENCE_SECONDS) -> bool:
+        """One transaction, if anything changed. True when rows are left for another one at once.
+
+        ``patience_seconds``: how long to wait for partitions that are worked on, before these are left out.
+        """
         chosen: list[Chosen] = []
         with self._transactions:
             try:
                 if self._producer is None:
                     self.open()
                 metadata = self._metadata()
-                chosen = [] if metadata is None else self._choose()
+                chosen = [] if metadata is None else self._chooser.choose(patience_seconds)
                 if not chosen:
                     self._fails(None)
                     return False
@@ -144,61 +131,9 @@ class Emitter:
                 self.sending_since = None
             self._sent(chosen)
             self._config.fault("emit.5")
-        return any(not part.whole for part in chosen)
+        return self._chooser.left_over
 
     # --- the steps -------------------------------------------------------------------------------------------------
-
-    def _choose(self) -> list[Chosen]:
-        """Whole partitions until the limit is reached; the rest is for the next transaction."""
-        left = self._config.rows_per_transaction
-        chosen: list[Chosen] = []
-        for partition in sorted(self._table.values(), key=lambda each: not each.draining):
-            if left <= 0:
-                break
-            if partition.outbox_failed and partition.error is not None:
-                continue
-            try:
-                part = self._choose_from(partition, left, first=not chosen)
-            except Exception as error:
-                # A shard that cannot be read keeps its own rows back, and nobody else's. It is said once per retry.
-                self._outbox_fails(partition, error)
-                continue
-            if part is None:
-                partition.outbox_failed = False
-            else:
-                chosen.append(part)
-                left -= len(part.rows)
-        return chosen
-
-    def _choose_from(self, partition: Partition, limit: int, *, first: bool) -> Chosen | None:
-        if not partition.may_emit:
-            return None  # seen before waiting for the lock: a build holds it for long
-        with partition.lock:
-            shard = partition.shard
-            if shard is None or not partition.may_emit:
-                return None
-            items = [] if partition.outbox_is_empty else shard.outbox(limit + 1)
-            whole = len(items) <= limit
-            if not whole and not first:
-                return None  # it does not fit beside the others, but perhaps alone
-            items = items[:limit]
-            now = Commit(shard.cursor.next_offset, partition.generation, partition.base, partition.emitter)
-            before = Commit(partition.opened_at) if partition.committed is None else partition.committed
-            commit = now if whole else now._replace(offset=before.offset)
-            reports = list(partition.reports)
-            if not items:
-                partition.clean_at = partition.changes
-                if not reports and commit == partition.committed:
-                    return None
-            partition.draining = not whole
-            rows: list[tuple[str, bytes, bytes | None]] = []
-            for item in items:
-                key, value = shard.current(item)
-                rows.append((self._topic_of(item.projection), key, value))
-            rows += [
-                (self._config.names.quarantine, *report.encode(partition.number, self._worker_id)) for report in reports
-            ]
-            return Chosen(partition, items, rows, commit, whole, len(reports), partition.changes)
 
     def _send(self, chosen: list[Chosen], metadata: Any) -> None:
         producer = self._producer
@@ -252,15 +187,17 @@ class Emitter:
         self._fails(None)
         for part in chosen:
             partition = part.partition
+            # Waits as long as it takes: what is committed must be noted before anything else is chosen from it. A
+            # rebalance that waits for this has a limit of its own.
             with partition.lock:
                 partition.committed = part.commit
                 try:
                     if partition.shard is not None:
                         partition.shard.clear_outbox(part.items)
                 except Exception as error:
-                    self._outbox_fails(partition, error)  # what stays there is sent once more: the same values
+                    outbox_fails(partition, error)  # what stays there is sent once more: the same values
                     continue
-                partition.outbox_failed = False
+                outbox_is_well(partition)
                 for _ in range(min(part.reports, len(partition.reports))):
                     partition.reports.popleft()
                 if part.whole:
@@ -268,19 +205,13 @@ class Emitter:
                     partition.draining = False
                     partition.drained.notify_all()
 
-    def _outbox_fails(self, partition: Partition, error: Exception) -> None:
-        """Send nothing of it until it is retried: the same rows would go out, or be refused, at every tick."""
-        partition.outbox_failed = True
-        if partition.error is None:
-            partition.stop(error)
-
     def _failed(self, cause: KafkaError, chosen: list[Chosen]) -> bool:
         """Nothing of the transaction is visible; the outbox still has everything, so the next tick sends it: at once
         (True) without the partitions whose rows were refused."""
         refused = [(part.partition, error) for part in chosen if (error := self._refusals.of(part.partition.number))]
         if refused:
             for partition, error in refused:
-                self._outbox_fails(partition, error)
+                outbox_fails(partition, error)
             self._fails(None)
             return True
         facts = {"code": cause.name(), "error": cause.str(), "fatal": cause.fatal()}

@@ -103,6 +103,8 @@ class Partition:
         while the partition stands, and batches alone bring no retry forward."""
         self.draining = False
         """True while the outbox needs several transactions; the shard then stands still (see the emitter)."""
+        self.passed_over = 0
+        """How often it did not fit into a transaction since it was last in one."""
         self.reports: deque[Report] = deque(maxlen=REPORTS_KEPT)
         self.reported_to = 0
         """What was set aside below it was reported when it came: by an older state, or before a replay."""
