@@ -1,6 +1,7 @@
 """Work that must keep nobody waiting: opening and restoring shards, switching, snapshots, closing.
 
 Jobs of one partition run one after the other, in the order they were given; jobs of different partitions side by side.
+Once the house closes, only what closes a partition is still begun.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from dalsegno.errors import WaitTimeout
+from dalsegno.streams.partition import Partition
 
 log = logging.getLogger("dalsegno.streams")
 
@@ -31,10 +33,13 @@ class House:
         self._at_work: dict[int, str] = {}
         """What is being done for which partition."""
         self._changed = threading.Condition()
+        self._closing = False
 
     def give(self, number: int, job: Job) -> None:
         """Run ``job`` after all earlier ones of this partition. It must not raise; if it does, that is logged."""
         with self._changed:
+            if self._closing and not _closes(job):
+                return
             queue = self._queues.get(number)
             if queue is not None:
                 queue.append(job)
@@ -53,16 +58,19 @@ class House:
 
     @property
     def is_working(self) -> bool:
-        return bool(self._at_work)
+        return bool(self._queues)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Begin nothing more and wait for what is being done. Raises WaitTimeout; its thread then keeps the process
-        from ending by itself."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Begin nothing more, but to close partitions, and wait for what is being done. Raises WaitTimeout; its thread
+        then keeps the process from ending by itself."""
         with self._changed:
-            idle = self._changed.wait_for(lambda: not self._at_work, timeout)
-        if not idle:
-            raise self._late(None, timeout)
+            self._closing = True
+            for number, queue in self._queues.items():
+                self._queues[number] = deque(job for job in queue if _closes(job))
+        try:
+            self.wait(timeout=timeout)
+        finally:
+            self._pool.shutdown(wait=False)
 
     def _late(self, number: int | None, timeout: float) -> WaitTimeout:
         at_work = [
@@ -89,6 +97,10 @@ class House:
                 job()
             except Exception:
                 log.exception("house_job_failed", extra={"partition": number})
+
+
+def _closes(job: Job) -> bool:
+    return getattr(job, "__func__", None) is Partition.close
 
 
 def _name(job: Job) -> str:
