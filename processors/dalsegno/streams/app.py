@@ -24,8 +24,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import faust
@@ -35,13 +36,15 @@ from faust.contrib.asgi import faust_app_running
 from dalsegno.errors import WaitTimeout
 from dalsegno.state.collector import collect_rarely
 from dalsegno.streams.config import WorkerConfig
-from dalsegno.streams.worker import Worker
+from dalsegno.streams.worker import READER, Worker
 
 log = logging.getLogger("dalsegno.streams")
 
 CHANNEL_BATCHES = 2
 SUPERVISE_SECONDS = 0.1
 SERVICE_STOP_SECONDS = 60.0
+STOP_STEP_SECONDS = 240.0
+"""Longer than the last transactions or leaving the group take by their own limits."""
 EXIT_ABORTED = 130
 _T = TypeVar("_T")
 
@@ -88,7 +91,7 @@ async def _run(worker: Worker) -> None:
 
 
 def _nothing() -> None:
-    """What a stop wakes when nothing runs."""
+    """What a stop wakes when nothing runs, and what the agent's thread does when it has nothing else to do."""
 
 
 async def _serve(worker: Worker, stop: asyncio.Event) -> None:
@@ -100,15 +103,15 @@ async def _serve(worker: Worker, stop: asyncio.Event) -> None:
         web_enabled=False,
         datadir=str(worker.slot.folder / "faust"),
     )
+    loop = asyncio.get_running_loop()
     batches = app.channel(maxsize=CHANNEL_BATCHES)
     apply_thread = ThreadPoolExecutor(1, "dalsegno-apply")
 
     @app.agent(batches, name="project")
     async def project(stream: Any) -> None:
         """Apply batches in the order of their arrival. Whatever happens to one, its partition alone stops."""
-        loop = asyncio.get_running_loop()
         async for batch in stream:
-            await loop.run_in_executor(apply_thread, worker.apply, batch)
+            await loop.run_in_executor(apply_thread, worker.at_work, "agent", partial(worker.apply, batch))
 
     reader = _Reader(worker, batches)
     emitter = _Repeated("emitter", worker.config.emit_interval_seconds, worker.emit, worker)
@@ -126,12 +129,26 @@ async def _serve(worker: Worker, stop: asyncio.Event) -> None:
             for service in (reader, *others, emitter):
                 await service.finish()
             worker.fault("stop.1")
-            await reader.call(worker.last_emit)
+            await _within(STOP_STEP_SECONDS, "last transaction", reader.call(worker.last_emit))
             worker.fault("stop.2")
-            await reader.call(worker.leave)
+            await _within(STOP_STEP_SECONDS, "leaving of its group", reader.call(worker.leave))
             worker.fault("stop.3")
+        await _within(SERVICE_STOP_SECONDS, "agent", loop.run_in_executor(apply_thread, _nothing))
     finally:
-        apply_thread.shutdown(wait=True)
+        # Without waiting: a batch that never ends would keep this thread from seeing another signal.
+        apply_thread.shutdown(wait=False, cancel_futures=True)
+
+
+async def _within(seconds: float, what: str, work: Awaitable[Any]) -> None:
+    """Wait for a part of the stop. Raises WaitTimeout; the thread that does it goes on, and ends with the process."""
+    try:
+        await asyncio.wait_for(work, seconds)
+    except TimeoutError as error:
+        raise WaitTimeout(
+            f"the worker's {what} did not come to an end within {seconds:g} s",
+            wanted="an orderly stop",
+            todo="start the worker again: it goes on from its shards and the group's commits",
+        ) from error
 
 
 class _NoKafka(BootStrategy):
@@ -162,20 +179,14 @@ class _Threaded(faust.Service):
 
     async def call(self, function: Callable[[], _T]) -> _T:
         """Run on this service's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._worker.at_work, self._name, function)
 
     async def finish(self) -> None:
         """End the work at the edge of a round and wait for that."""
         self.finishing = True
         self._wake.set()
-        try:
-            await asyncio.wait_for(self._finished.wait(), SERVICE_STOP_SECONDS)
-        except TimeoutError as error:
-            raise WaitTimeout(
-                f"the worker's {self._name} did not come to an end within {SERVICE_STOP_SECONDS:g} s",
-                wanted="an orderly stop",
-                todo="start the worker again: it goes on from its shards and the group's commits",
-            ) from error
+        await _within(SERVICE_STOP_SECONDS, self._name, self._finished.wait())
 
     @faust.Service.task
     async def _work(self) -> None:
@@ -198,7 +209,7 @@ class _Threaded(faust.Service):
 
 class _Reader(_Threaded):
     def __init__(self, worker: Worker, batches: Any) -> None:
-        super().__init__("reader", worker)
+        super().__init__(READER, worker)
         self._batches = batches
         self._joined = False
 

@@ -8,16 +8,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from dalsegno.errors import DalsegnoError, WaitTimeout
 from dalsegno.log import topics
-from dalsegno.log.admin import group_offsets, topic_facts
-from dalsegno.model.cursor import parse_metadata
+from dalsegno.log.admin import topic_facts
 from dalsegno.projections.registry import chosen
 from dalsegno.state.rocks import raise_file_limit
 from dalsegno.state.slot import Slot, open_slot
 from dalsegno.streams.assignment import Assignment
+from dalsegno.streams.bounds import Bounds
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.control import ControlListener
 from dalsegno.streams.emitter import HANG_SECONDS, Emitter
@@ -32,10 +32,13 @@ from dalsegno.streams.switch import Switch
 log = logging.getLogger("dalsegno.streams")
 
 STATUS_EVERY_SECONDS = 0.2
-OTHERS_EVERY_SECONDS = 1.0
 LAST_EMIT_ROUNDS = 100
+LAST_EMIT_SECONDS = 60.0
+"""After that no further transaction is begun at a stop."""
 # With an end bound nobody watches the status: a partition that failed so often in a row ends the worker.
 FAILURES_WITH_BOUND = 5
+READER = "reader"
+_T = TypeVar("_T")
 
 
 class Worker:
@@ -45,9 +48,9 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, until: Mapping[int, int] | None) -> None:
         self.config = config
-        self.until = dict(until) if until is not None else None
-        self.fault = config.fault
         self.table: dict[int, Partition] = {}
+        self._bounds = None if until is None else Bounds(config, self.table, until)
+        self.fault = config.fault
         self.error: Exception | None = None
         self.stop_reason = ""
         self.on_stop: Callable[[], None] = lambda: None
@@ -56,10 +59,11 @@ class Worker:
         self._state = "STARTING"
         self._status_at = 0.0
         self._status_problem: int | None = None
-        self._others_at = 0.0
         self._slot: Slot | None = None
         self._house = House()
         self._left = False
+        self._at_work: set[str] = set()
+        """Which threads are doing something."""
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -103,9 +107,17 @@ class Worker:
             log.error("worker_failed", extra={"error": str(error)}, exc_info=not isinstance(error, DalsegnoError))
         self.stop("error")
 
+    def at_work(self, name: str, function: Callable[[], _T]) -> _T:
+        """What thread ``name`` does, noted as long as it lasts: a stop must know what does not come back."""
+        self._at_work.add(name)
+        try:
+            return function()
+        finally:
+            self._at_work.discard(name)
+
     def close(self) -> None:
-        """Close what is still open, and give the slot free."""
-        if self._ready and not self._left:
+        """Close what is still open, and give the slot free. Not the consumer, while its own thread is in it."""
+        if self._ready and not self._left and READER not in self._at_work:
             try:
                 self.leave()
             except Exception as error:  # the slot must be given free, and its status must say how this ended
@@ -169,8 +181,12 @@ class Worker:
         return self._emitter.tick()
 
     def last_emit(self) -> bool:
-        """Send what is left at a clean stop. What cannot be sent now stays in the outbox for the next start."""
-        return any(not self._emitter.tick() for _ in range(LAST_EMIT_ROUNDS))
+        """Send what is left at a clean stop, waiting for batches that are being applied. What cannot be sent now stays
+        in the outbox for the next start."""
+        until = time.monotonic() + LAST_EMIT_SECONDS
+        return any(
+            (left := until - time.monotonic()) <= 0 or not self._emitter.tick(left) for _ in range(LAST_EMIT_ROUNDS)
+        )
 
     # --- the control listener's thread -----------------------------------------------------------------------------
 
@@ -189,7 +205,7 @@ class Worker:
             self._end_if_hopeless(partition)
         self._schemas.look_for_missing(self.table, self._house.give)
         self._snapshotter.take_what_is_due()
-        if self.until is not None and not self.stop_reason and self._at_bounds(self.until):
+        if self._bounds is not None and not self.stop_reason and self._bounds.are_reached():
             self.stop("bounds reached")
         if now - self._status_at >= STATUS_EVERY_SECONDS:
             self._status_at = now
@@ -230,44 +246,17 @@ class Worker:
 
     @property
     def hangs(self) -> bool:
-        """After a stop: whether a transaction or a shard is still at hand, by a call that does not come back."""
-        return self._house.is_working or (self._ready and self._emitter.sending_since is not None)
+        """After a stop: whether a thread is still at work, by a call that does not come back, or was when its consumer
+        was to be closed."""
+        return self._house.is_working or bool(self._at_work) or (self._ready and not self._left)
 
     def _end_if_hopeless(self, partition: Partition) -> None:
         """Somebody waits for the bounds: tell them why they will not be reached."""
         error = partition.error
-        if self.until is None or error is None:
+        if self._bounds is None or error is None:
             return
         if isinstance(error, FINAL_ERRORS) or partition.failures >= FAILURES_WITH_BOUND:
             self.fail(error)
-
-    def _at_bounds(self, until: Mapping[int, int]) -> bool:
-        others: dict[int, int] = {}
-        for number, bound in until.items():
-            partition = self.table.get(number)
-            if partition is None:
-                others[number] = bound
-            elif not partition.reached(bound):
-                return False
-        return not others or self._others_at_bounds(others)
-
-    def _others_at_bounds(self, bounds: Mapping[int, int]) -> bool:
-        """Whether partitions that are not ours are committed up to their bounds, in a generation of ours."""
-        now = time.monotonic()
-        if now - self._others_at < OTHERS_EVERY_SECONDS:
-            return False
-        self._others_at = now
-        topic = self.config.names.events
-        try:
-            committed = group_offsets(self.config.kafka, self.config.names.group)
-        except DalsegnoError as error:
-            log.warning("offsets_not_read", extra={"error": str(error)})
-            return False
-        for number, bound in bounds.items():
-            found = committed.get((topic, number))
-            if found is None or found.offset < bound or parse_metadata(found.metadata) is None:
-                return False
-        return True
 
     # --- being seen ------------------------------------------------------------------------------------------------
 
