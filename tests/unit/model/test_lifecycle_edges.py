@@ -297,3 +297,8 @@ def test_a_stage_that_has_ended_however_is_not_the_current_one_and_not_open(begu
     walk.session.stage = "plan.1"
     walk.well(ending, stage_id="plan.1", outputs_digest=A, reason="r", error_type="e")
     assert (walk.session.stage, walk.session.stages, walk.session.open_of("STAGE")) == ("", [], 0)
+
+
+def test_a_failure_of_a_call_that_nobody_asked_for_breaks_one_rule() -> None:
+    verdict = Walk().running().say("ToolCallFailed", tool_call_id="c", attempt=1, reason="INFRA", not_started=True)
+    assert verdict.violations == ("U4",)

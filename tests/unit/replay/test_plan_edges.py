@@ -44,6 +44,11 @@ def test_the_snapshot_that_was_meant_is_told_also_where_another_stands_at_its_pl
     assert (stored.parts[0].snapshot, rejected(stored)) == ("e", [("d", "a file is missing")])
 
 
+def test_the_newest_that_was_passed_over_is_told_first() -> None:
+    bad = [snapshot(name, offset, usable=False) for name, offset in (("x", 100), ("z", 200), ("y", 200), ("w", 300))]
+    assert [name for name, _ in rejected(made("latest-snapshot", world(*bad)))] == ["w", "y", "z", "x"]
+
+
 @pytest.mark.parametrize("stands_at", [0, 1, 2])
 def test_where_nothing_is_usable_every_one_below_the_target_is_told(stands_at: int) -> None:
     stored = made("offset:0=5", world(snapshot("d", stands_at, usable=False)))
