@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 
+import msgspec
 import pytest
 from hypothesis import given
 from test_lifecycle_rules import AUTHORIZED, COMPLETED, DECISION, INFERENCE, RECEIPT, VALIDATION, A, B, Walk, a_child
 
+from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, Verdict, config_set_digest, inherit, judge
 from dalsegno.model.lifecycle.state import MAX_ID, MAX_LISTED, bounded
 from dalsegno.testing.strategies import History, histories
@@ -162,6 +164,7 @@ def test_an_ending_lists_what_is_open_and_nothing_else(
 ) -> None:
     walk = Walk().running().running_call("c")
     assert walk.say(ending, open_ops=listed).violations == rules
+    assert walk.session.status == ("RUNNING" if rules else ending.removeprefix("Session").upper())
 
 
 def test_an_id_that_is_open_in_two_kinds_is_listed_once() -> None:
@@ -302,3 +305,40 @@ def test_a_stage_that_has_ended_however_is_not_the_current_one_and_not_open(begu
 def test_a_failure_of_a_call_that_nobody_asked_for_breaks_one_rule() -> None:
     verdict = Walk().running().say("ToolCallFailed", tool_call_id="c", attempt=1, reason="INFRA", not_started=True)
     assert verdict.violations == ("U4",)
+
+
+BEFORE_START = {
+    "SessionStarted",
+    "ConfigPinned",
+    "SessionForked",
+    "SessionRecovered",
+    "NoteRecorded",
+    "MessageReceived",
+}
+AFTER_END = {
+    "ValidationRequested", "ValidationDecided", "ValidationAmended", "VerdictReported", "FeedbackRecorded",
+    "NoteRecorded", "ArtifactRecorded", "SessionRecovered",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("type_", sorted(CATALOGUE))
+def test_what_may_stand_before_the_start_and_after_the_end(type_: str) -> None:
+    """Every type of the catalogue, against the lists of schemas/README.md; a result needs a call that was open."""
+    created, ended = Walk().created(), Walk().running()
+    ended.well("SessionCompleted", open_ops=[])
+    assert ("S3" in created.say(type_).violations) is (type_ not in BEFORE_START | {"SessionCreated"})
+    assert ("S4" in ended.say(type_).violations) is (type_ not in AFTER_END)
+
+
+def test_a_row_begins_with_nothing() -> None:
+    assert msgspec.structs.astuple(OpState()) == ("ABSENT", 0, None, "", "", False, False, (), False)
+    assert not any(
+        msgspec.to_builtins(SessionState())[place] is True for place in range(len(msgspec.structs.fields(SessionState)))
+    )
+
+
+@pytest.mark.parametrize(("type_", "field"), [("ArtifactRecorded", "artifact_id"), ("MessageReceived", "message_id")])
+def test_what_is_recorded_under_an_id_is_known(type_: str, field: str) -> None:
+    walk = Walk().running()
+    walk.well(type_, **{field: "x"})
+    assert [op.phase for (_, id), op in walk.ops.rows.items() if id == "x"] == ["KNOWN"]
