@@ -11,7 +11,7 @@ from test_lifecycle_rules import AUTHORIZED, COMPLETED, DECISION, INFERENCE, REC
 
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, Verdict, config_set_digest, inherit, judge
-from dalsegno.model.lifecycle.state import MAX_ID, MAX_LISTED, bounded
+from dalsegno.model.lifecycle.state import MAX_ID, MAX_LISTED, OPEN_PHASES, bounded
 from dalsegno.testing.strategies import History, histories
 
 
@@ -342,3 +342,17 @@ def test_what_is_recorded_under_an_id_is_known(type_: str, field: str) -> None:
     walk = Walk().running()
     walk.well(type_, **{field: "x"})
     assert [op.phase for (_, id), op in walk.ops.rows.items() if id == "x"] == ["KNOWN"]
+
+
+@pytest.mark.parametrize(("open_at_the_end", "rules"), [(True, ()), (False, ("S4",))])
+def test_a_sub_session_may_end_after_its_parent_if_its_call_was_open_then(
+    open_at_the_end: bool, rules: tuple[str, ...]
+) -> None:
+    walk = Walk("OBSERVED").running().running_call("c")
+    walk.well("SubSessionStarted", tool_call_id="c", child_session="s2")
+    if not open_at_the_end:
+        walk.well("SubSessionEnded", tool_call_id="c", child_session="s2", status="COMPLETED")
+    open_ops = sorted({id for (_, id), op in walk.ops.rows.items() if op.phase in OPEN_PHASES})
+    walk.well("SessionCompleted", open_ops=open_ops)
+    verdict = walk.say("SubSessionEnded", tool_call_id="c", child_session="s2", status="COMPLETED")
+    assert ("S4" in verdict.violations) is bool(rules)
