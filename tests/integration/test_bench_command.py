@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from dalsegno.log.admin import watermarks
@@ -16,18 +12,6 @@ from harness_worker import World
 pytestmark = pytest.mark.broker
 
 MIX = ("--events", "2000", "--sessions", "40", "--active", "8")
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def cli(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(world, monkeypatch, capsys)
 
 
 def test_all_stages_are_measured_and_the_events_are_published_once(world: World, cli: Cli) -> None:

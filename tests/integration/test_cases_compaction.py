@@ -30,11 +30,6 @@ def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
     found.close()
 
 
-@pytest.fixture
-def cli(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(world, monkeypatch, capsys)
-
-
 def noted(session_id: str, count: int, text: bytes = b"nothing special") -> SessionBuilder:
     """A session of so many notes behind its start."""
     builder = SessionBuilder(session_id).begin()

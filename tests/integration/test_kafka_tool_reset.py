@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,18 +43,6 @@ def tool_jars() -> list[Path]:
         return [maven.project(group, name).at_version(version).artifact().resolve() for group, name, version in wanted]
     except (OSError, RuntimeError) as error:
         pytest.skip(f"Kafka's tools cannot be fetched here: {error}")
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def cli(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(world, monkeypatch, capsys)
 
 
 @pytest.fixture

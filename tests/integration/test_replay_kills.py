@@ -5,9 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,18 +16,6 @@ from harness_worker import World
 pytestmark = pytest.mark.broker
 STEPS = [f"reset.{n}" for n in range(1, 6)]
 MOVE = ("--yes", "--no-worker", "--timeout-seconds", "0")
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def cli(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(world, monkeypatch, capsys)
 
 
 def killed_at(step: str, replay_id: str, monkeypatch: pytest.MonkeyPatch) -> None:

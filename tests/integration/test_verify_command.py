@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,18 +20,6 @@ from harness_cli import Cli
 from harness_worker import World, wait_for
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def cli(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(world, monkeypatch, capsys)
 
 
 def row_of(reports: list[dict[str, Any]], partition: int) -> dict[str, Any]:

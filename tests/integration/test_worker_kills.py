@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,13 +24,6 @@ STOP_STEPS = ["stop.1", "stop.2", "stop.3"]
 RESTORE_STEPS = ["restore.1", "restore.2", "restore.3", "restore.4", "restore.5"]
 RESET_STEPS = ["assign.1", "assign.2", "assign.3", *RESTORE_STEPS, "assign.4", "assign.5", "assign.6", "assign.7"]
 SWITCH_STEPS = ["switch.1", "switch.2", "switch.3", "switch.4"]
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
 
 
 def begin(world: World) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -14,13 +10,6 @@ from dalsegno.log.kafka import admin, producer
 from harness_worker import RunningWorker, World, wait_for
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
 
 
 def limit_messages(world: World, topic: str, size: int) -> None:

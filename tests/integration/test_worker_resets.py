@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -23,13 +21,6 @@ from dalsegno.state.rocks import RocksStore
 from harness_worker import World, wait_for
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
 
 
 def snapshots(world: World) -> dict[int, Pointer]:

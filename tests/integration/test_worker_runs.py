@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,6 @@ from dalsegno.streams.faults import KILL_VARIABLE, fault_from_environment
 from harness_worker import World, wait_for
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
 
 
 def test_rows_are_a_straight_fold_and_what_a_plain_consumer_sees(world: World) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,13 +10,6 @@ from dalsegno.log.admin import describe_group
 from harness_worker import World, wait_for
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def world(kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(kafka.config, kafka.prefix, tmp_path)
-    yield found
-    found.close()
 
 
 # case C56

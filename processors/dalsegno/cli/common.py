@@ -5,7 +5,9 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import click
@@ -100,18 +102,38 @@ def one_match(given: str, names: Sequence[str], what: str) -> str:
     beginning = given.removesuffix("…")
     found = [name for name in names if name == beginning] or [name for name in names if name.startswith(beginning)]
     if not found or not beginning:
-        there = f"there are: {_some(names)}" if names else f"there is no {what} yet"
+        there = f"there are: {some(names)}" if names else f"there is no {what} yet"
         raise NotFound(f"there is no {what} {given}", wanted=f"the id of a {what}, or its beginning", todo=there)
     if len(found) > 1:
         raise Usage(
-            f"{given} begins {len(found)} ids: {_some(found)}", wanted=f"the id of one {what}", todo="give more of it"
+            f"{given} begins {len(found)} ids: {some(found)}", wanted=f"the id of one {what}", todo="give more of it"
         )
     return found[0]
 
 
-def _some(names: Sequence[str]) -> str:
-    rest = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+def some(names: Sequence[object], most: int = NAMES_SHOWN) -> str:
+    """The first ``most`` names, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
+
+
+@contextmanager
+def meanwhile(look: Callable[[], None], every_seconds: float, name: str) -> Iterator[None]:
+    """Call ``look`` again and again from a thread of that name, as long as the block lasts: a worker in it needs this
+    thread for its signals. ``look`` must not raise."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(every_seconds):
+            look()
+
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10.0)
 
 
 def one_snapshot(given: str, found: Catalog, *, named: bool = False) -> str:

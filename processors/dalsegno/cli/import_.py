@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 import click
 
+from dalsegno.cli.common import some
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.importers.registry import IMPORTERS
@@ -36,9 +36,8 @@ def command(ctx: Context, format_name: str, files: tuple[Path, ...], dry_run: bo
     importer = IMPORTERS[format_name]()
     if len(files) > 1:
         for path in files:
-            deque(
-                importer.read(path, importer.report()), maxlen=0
-            )  # a damaged file among several: none of them is imported
+            for _ in importer.read(path, importer.report()):  # a damaged file among several: none of them is imported
+                pass
     outcomes: list[dict[str, Any]] = []
     with Publisher(ctx.kafka, prefix=ctx.prefix) as publisher:
         for path in files:
@@ -57,21 +56,17 @@ def _tell(outcome: ImportOutcome) -> None:
         f"{data['events_made']} events made"
     )
     written = outcome.written
-    rest = len(written) - _MOST_SESSIONS
     note(
         f"  {'would write' if outcome.dry_run else 'wrote'} {len(written)} of {len(outcome.sessions)} sessions"
-        + (f": {', '.join(written[:_MOST_SESSIONS])}" if written else "; the log lacks nothing of them")
-        + (f" and {rest} more" if rest > 0 else "")
+        + (f": {some(written, _MOST_SESSIONS)}" if written else "; the log lacks nothing of them")
     )
     if data["unknown_types"]:
-        note(f"  unknown types, kept as notes: {_some(data['unknown_types'])}")
+        note(f"  unknown types, kept as notes: {_counted(data['unknown_types'])}")
     if data["not_carried"]:
-        note(f"  not carried: {_some(data['not_carried'])}")
+        note(f"  not carried: {_counted(data['not_carried'])}")
     for warning in data["warnings"]:
         note(f"  warning: {warning}")
 
 
-def _some(counts: dict[str, int]) -> str:
-    shown = [f"{name} ({count})" for name, count in list(counts.items())[:_MOST_NOT_CARRIED]]
-    rest = len(counts) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+def _counted(counts: dict[str, int]) -> str:
+    return some([f"{name} ({count})" for name, count in counts.items()], _MOST_NOT_CARRIED)

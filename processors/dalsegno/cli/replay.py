@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 
-from dalsegno.cli.common import conductor_of, confirm, full_target
+from dalsegno.cli.common import conductor_of, confirm, full_target, meanwhile
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
@@ -170,30 +169,24 @@ def _work(ctx: Context, conductor: Conductor, stored: StoredReplay, slot: int | 
 
 @contextmanager
 def _watch(conductor: Conductor, stored: StoredReplay, show: Callable[[list[Progress]], None]) -> Iterator[None]:
-    """Show the progress from a thread of its own: the worker needs this one for its signals."""
-    over = threading.Event()
+    """Show the progress."""
+    before, said = dict[int, int](), dict[int, str]()
 
     def look() -> None:
-        before, said = dict[int, int](), dict[int, str]()
-        while not over.wait(LOOK_SECONDS):
-            # What is wrong with the broker the worker itself says; here it only means that nothing is shown.
-            with suppress(DalsegnoError):
-                now = conductor.progress(stored)
-                show(now)
-                still = [part for part in now if before.get(part.partition) == part.position]
-                before = {part.partition: part.position for part in now}
-                for number, reason in conductor.pinned(still).items():
-                    if said.get(number) != reason:
-                        said[number] = reason
-                        note(f"partition {number} waits: {reason}")
+        nonlocal before
+        # What is wrong with the broker the worker itself says; here it only means that nothing is shown.
+        with suppress(DalsegnoError):
+            now = conductor.progress(stored)
+            show(now)
+            still = [part for part in now if before.get(part.partition) == part.position]
+            before = {part.partition: part.position for part in now}
+            for number, reason in conductor.pinned(still).items():
+                if said.get(number) != reason:
+                    said[number] = reason
+                    note(f"partition {number} waits: {reason}")
 
-    thread = threading.Thread(target=look, name="dalsegno-progress", daemon=True)
-    thread.start()
-    try:
+    with meanwhile(look, LOOK_SECONDS, "dalsegno-progress"):
         yield
-    finally:
-        over.set()
-        thread.join(10.0)
 
 
 @command.command("list", epilog="Example: dalsegno replay list -o json")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from dalsegno.cli.common import moment
+from dalsegno.cli.common import moment, some
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.model.records import Event
@@ -173,10 +173,7 @@ def _amendment_line(event: Event) -> str:
     """What was taken out of the history, by whom, and why."""
     body, meta = event.body, event.meta
     seqs = sorted(target["seq"] for target in body["targets"])
-    some = ", ".join(map(str, seqs[:_SEQS_NAMED])) + (
-        f" and {len(seqs) - _SEQS_NAMED} more" * (len(seqs) > _SEQS_NAMED)
-    )
-    what = "the whole session" if body["whole_session"] else f"seq {some}" if seqs else "nothing"
+    what = "the whole session" if body["whole_session"] else f"seq {some(seqs, _SEQS_NAMED)}" if seqs else "nothing"
     who = f"by {meta['actor_kind']} {meta['actor_id']}, request {body['request_id']}"
     words = (cell(body["reason"], _WORDS_CHARACTERS), cell(who, _WORDS_CHARACTERS))
     return "  ".join((*_beginning(event), _mark(f"{body['action']} {what}"), *words))

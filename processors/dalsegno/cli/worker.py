@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dalsegno.cli.common import meanwhile
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import DalsegnoError
@@ -56,32 +56,26 @@ def run(ctx: Context, slot: int | None) -> None:
 def _tell_when_live(ctx: Context) -> Iterator[None]:
     """Say on a terminal when all partitions are live, and again when they are others, or live again.
 
-    From a thread of its own, by the status file: the worker needs this one for its signals.
+    By the status file, which is what others see of it.
     """
     if not sys.stderr.isatty():
         yield
         return
-    over = threading.Event()
+    said: frozenset[str] = frozenset()
 
     def look() -> None:
-        said: frozenset[str] = frozenset()
-        while not over.wait(LOOK_SECONDS):
-            states: dict[str, str] = {}
-            with suppress(DalsegnoError):  # another slot's status that cannot be read is that worker's
-                states = _own_states(ctx.data, ctx.prefix)
-            if "STOPPED" in states.values():
-                said = frozenset()
-            elif set(states.values()) == {"LIVE"} and said != states.keys():
-                said = frozenset(states)
-                note(f"live: {len(states)} partition{'' if len(states) == 1 else 's'}")
+        nonlocal said
+        states: dict[str, str] = {}
+        with suppress(DalsegnoError):  # another slot's status that cannot be read is that worker's
+            states = _own_states(ctx.data, ctx.prefix)
+        if "STOPPED" in states.values():
+            said = frozenset()
+        elif set(states.values()) == {"LIVE"} and said != states.keys():
+            said = frozenset(states)
+            note(f"live: {len(states)} partition{'' if len(states) == 1 else 's'}")
 
-    thread = threading.Thread(target=look, name="dalsegno-live", daemon=True)
-    thread.start()
-    try:
+    with meanwhile(look, LOOK_SECONDS, "dalsegno-live"):
         yield
-    finally:
-        over.set()
-        thread.join(10.0)
 
 
 def _own_states(data: Path, prefix: str) -> dict[str, str]:
