@@ -37,6 +37,13 @@ log = logging.getLogger("dalsegno.streams")
 
 # `consume` waits for a full batch or this long: how late a single record is seen, against the cost of an idle worker.
 POLL_SECONDS = 0.05
+READ_AHEAD = {
+    # About a batch; the client takes several times this much memory for it.
+    "queued.max.messages.kbytes": 4_096,
+    # A full queue puts the next fetch off by this much; by default a second, in which the queue runs dry.
+    "fetch.queue.backoff.ms": 10,
+}
+"""Options of the client: what it fetches before it is asked for."""
 BATCH_BYTES = 32 * 1024 * 1024
 """About what a batch may hold: `consume` has a limit of records alone. Two batches wait and one is applied, so a worker
 holds a few times this much."""
@@ -107,10 +114,7 @@ class LogConsumer:
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 100,
-                # About a batch ahead; the client takes several times this much memory for it.
-                "queued.max.messages.kbytes": 4_096,
-                # A full queue puts the next fetch off by this much; by default a second, in which the queue runs dry.
-                "fetch.queue.backoff.ms": 10,
+                **READ_AHEAD,
             },
         )
 

@@ -27,6 +27,7 @@ from dalsegno.projections.registry import built_in
 from dalsegno.state.kv import WriteBatch
 from dalsegno.state.rocks import RocksStore
 from dalsegno.state.shard import Shard, ShardIdentity
+from dalsegno.streams.reader import READ_AHEAD
 
 BATCH_RECORDS = 10_000
 STALL_SECONDS = 60.0
@@ -55,8 +56,7 @@ class LogReading:
                 "group.id": "dalsegno-bench",
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
-                "queued.max.messages.kbytes": 8_192,
-                "fetch.queue.backoff.ms": 10,  # as a worker does; else the baseline would wait for the client
+                **READ_AHEAD,  # as a worker does; else the baseline would wait for the client
             },
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number, end in ends.items() if end])
