@@ -33,6 +33,7 @@ COMMANDS = {
     "topic": Listed("topic", "Create the topics of the prefix and find what drifted."),
     "schema": Listed("schema", "List, check and export the Avro schemas."),
     "session": Listed("session", "Which sessions there are, and what happened in one."),
+    "projection": Listed("projection", "Which projections there are, and their rows."),
     "snapshot": Listed("snapshot", "Take snapshots of the shards, prove them, remove old ones."),
     "group": Listed("group", "Consumer groups, and the offsets of dalsegno's own one."),
     "replay": Listed("replay", "Build the projections anew from a place in the log."),
@@ -43,6 +44,7 @@ COMMANDS = {
     "bench": Listed("bench", "Measure events per second, stage by stage."),
     "demo": Listed("demo", "Show the main job from end to end, on this machine."),
     "doctor": Listed("doctor", "Is this machine ready, and where does each setting come from."),
+    "completion": Listed("completion", "Let a shell complete commands, options and ids."),
 }
 
 EXIT_INTERRUPTED = 130

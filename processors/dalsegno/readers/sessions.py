@@ -73,7 +73,7 @@ def find_session(reader: LocalReader, name: str) -> Found:
         raise NotFound(
             "there is no session yet", todo=f"publish one, for instance by 'dalsegno workload'{_unread(reader)}"
         )
-    begun = list(islice(_beginning_with(reader, name), _NAMED_MAX + 1)) if name else []
+    begun = list(islice(beginning_with(reader, name), _NAMED_MAX + 1)) if name else []
     if len(begun) == 1:
         return begun[0]
     if begun:
@@ -100,7 +100,8 @@ def _unread(reader: LocalReader) -> str:
     return f"; partitions {missing} cannot be read here" if missing else ""
 
 
-def _beginning_with(reader: LocalReader, name: str) -> Iterator[Found]:
+def beginning_with(reader: LocalReader, name: str) -> Iterator[Found]:
+    """Sessions whose ids begin so."""
     for view in reader.views().values():
         for session_id, row in all_rows(view):
             if session_id.startswith(name):

@@ -1,0 +1,76 @@
+"""`dalsegno completion`: scripts for shells, ids from this machine, and nothing that keeps a prompt waiting."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+
+from dalsegno.cli import completion
+from dalsegno.cli.frame import cli, run
+from dalsegno.errors import NotFound
+from dalsegno.testing.builder import SessionBuilder
+from reader_lab import PREFIX, House
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("DALSEGNO_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def offered(*words: str, incomplete: str = "") -> list[str]:
+    shell = ShellComplete(cli, {}, "dalsegno", "_DALSEGNO_COMPLETE")
+    return [item.value for item in shell.get_completions(list(words), incomplete)]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "_DALSEGNO_COMPLETE" in script
+    assert f"{shell}_complete" in script
+
+
+def test_commands_options_and_projections() -> None:
+    assert offered(incomplete="pro") == ["projection"]
+    assert "--limit" in offered("projection", "get", incomplete="--l")
+    assert offered("projection", "get", incomplete="to") == ["tools"]
+
+
+def test_ids_of_sessions_that_begin_so(tmp_path: Path) -> None:
+    with House(tmp_path) as house:
+        house.shard([*SessionBuilder("a-1").begin().records, *SessionBuilder("b-1").begin().records])
+        there = ("--data", str(house.data), "--prefix", PREFIX)
+        assert offered(*there, "projection", "get", "tools", incomplete="b") == ["b-1"]
+        assert sorted(offered(*there, "projection", "get", "tools")) == ["a-1", "b-1"]
+
+
+def test_no_state_offers_nothing() -> None:
+    assert offered("projection", "get", "tools", incomplete="b") == []
+
+
+def test_who_answers_too_late_or_fails_is_not_heard() -> None:
+    gate = threading.Event()
+
+    def late() -> list[str]:
+        gate.wait(10)
+        return ["late"]
+
+    def failing() -> list[str]:
+        raise NotFound("nothing here")
+
+    assert completion.within(0.01, late) == []
+    gate.set()
+    assert completion.within(10, failing) == []
+    assert completion.within(10, lambda: ["in time"]) == ["in time"]
+
+
+def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "csh"]) == click.UsageError.exit_code
+    assert "'csh'" in capsys.readouterr().err
