@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -80,6 +81,17 @@ CLIENT_FLOOR = (2, 14, 2)
 
 # Where clients of this process ask, for messages: Kafka's errors do not say it. As good as always it is one address.
 _asked: dict[str, None] = {}
+# What a broker last refused a client for, and when. A client that is refused goes on trying and ends with a time-out.
+_refused: list[tuple[float, str]] = []
+_REFUSALS = {"_AUTHENTICATION", "_SSL"}
+# Admin clients that may be refused: they hear of it only when they are polled.
+_with_credentials: WeakSet[AdminClient] = WeakSet()
+
+
+def _note_refusal(error: KafkaError) -> None:
+    if error.name() in _REFUSALS:
+        _refused[:] = [(time.monotonic(), error.str())]
+
 
 _SECRET = re.compile(r"password|secret|token|sasl\.jaas|ssl\.key\.pem|oauthbearer\.config", re.IGNORECASE)
 _MASK = "********"
@@ -104,6 +116,7 @@ class KafkaConfig:
             **self.options,
             "bootstrap.servers": self.bootstrap_servers,
             "logger": client_log,
+            "error_cb": _note_refusal,
             **(extra or {}),
             **named,
         }
@@ -152,7 +165,10 @@ def producer(cfg: KafkaConfig, extra: Mapping[str, Any] | None = None, /, **more
 def admin(cfg: KafkaConfig, extra: Mapping[str, Any] | None = None, /, **more: Any) -> AdminClient:
     """An admin client. Keep it in a variable while its futures run: a collected client never answers them."""
     with _bad_option_is_usage(), kafka_errors("make a Kafka admin client"):
-        return AdminClient(cfg.client(extra, **more))
+        made = AdminClient(cfg.client(extra, **more))
+    if "security.protocol" in cfg.options:
+        _with_credentials.add(made)
+    return made
 
 
 def shared_admin(cfg: KafkaConfig) -> AdminClient:
@@ -224,6 +240,8 @@ _FENCED = {
 }  # fmt: skip
 
 
+# A client tries again at least so often, so an older refusal is none of the try at hand.
+_REFUSAL_COUNTS_SECONDS = 10.0
 _ANSWER = "a broker that answers there"
 _START = "check the address, and that the broker is up ('dalsegno broker start' starts one here), then try again"
 
@@ -237,6 +255,14 @@ def _where(seconds: float | None) -> str:
     return asked if seconds is None else f"{asked} for {seconds:.1f} s"
 
 
+def _refusal_within(seconds: float | None) -> str | None:
+    """What a client of this process was refused for in the last ``seconds``."""
+    for each in tuple(_with_credentials):
+        each.poll(0)
+    since = time.monotonic() - (_REFUSAL_COUNTS_SECONDS if seconds is None else max(seconds, _REFUSAL_COUNTS_SECONDS))
+    return next((text for at, text in tuple(_refused) if at >= since), None)
+
+
 def translate(error: KafkaError, doing: str, seconds: float | None = None, /, **data: Any) -> DalsegnoError:
     """Our error for one of Kafka's. ``data`` keeps its code and what it says about going on (fatal, abort, retry).
     ``seconds``: how long it was tried."""
@@ -245,6 +271,11 @@ def translate(error: KafkaError, doing: str, seconds: float | None = None, /, **
         **data, "code": code, "fatal": error.fatal(), "abort": error.txn_requires_abort(), "retry": error.retriable(),
     }  # fmt: skip
     found = f"could not {doing}: {error.str()} ({code})"
+    if code in _AWAY | _LATE and (refusal := _refusal_within(seconds)) is not None:
+        return KafkaForbidden(
+            f"could not {doing}: {refusal}", wanted="a broker that lets this client in",
+            todo="check the TLS and SASL options (kafka.options)", **facts,
+        )  # fmt: skip
     if code in _AWAY:
         return BrokerUnavailable(found + _where(seconds), wanted=_ANSWER, todo=_START, **facts)
     if code in _LATE:
