@@ -10,6 +10,8 @@ import click
 from dalsegno.cli.common import some
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
+from dalsegno.errors import Usage
+from dalsegno.importers.base import Importer
 from dalsegno.importers.registry import IMPORTERS
 from dalsegno.importers.run import ImportOutcome, import_file
 from dalsegno.log.publisher import Publisher
@@ -18,26 +20,40 @@ from dalsegno.storage.object_store import FolderStore
 _COLUMNS = ("file", "sessions", "events", "new", "grew", "same", "ahead", "erased", "missing", "appended")
 _MOST_NOT_CARRIED = 12
 _MOST_SESSIONS = 3
+_WITH_REPORTS = ", ".join(sorted(name for name, kind in IMPORTERS.items() if kind.takes_reports)) or "none so far"
+_HELP = """Import recordings of another harness. FORMAT is one of:
+
+\b
+{formats}
+
+A file is read whole and compared with the log before anything is appended; importing it again adds only what is
+missing. How faithful it was is in the data (-o json) and, in short, on stderr.
+""".format(formats="\n".join(f"{name:<16}{kind.about}" for name, kind in sorted(IMPORTERS.items())))
 
 
-@click.command(epilog="Example: dalsegno import inspect logs/theory-of-mind.eval")
+@click.command(help=_HELP, epilog="Example: dalsegno import inspect logs/theory-of-mind.eval")
 @click.argument("format_name", metavar="FORMAT", type=click.Choice(sorted(IMPORTERS)))
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
 )
+@click.option(
+    "--report",
+    "reports",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help=f"A file with the verdict on one of the sessions ({_WITH_REPORTS}); repeatable.",
+)
 @click.option("--dry-run", is_flag=True, help="Read, map and compare with the log, but append nothing.")
 @pass_context
-def command(ctx: Context, format_name: str, files: tuple[Path, ...], dry_run: bool) -> None:
-    """Import recordings of FORMAT (inspect: Inspect AI's .json and .eval logs).
-
-    A file is read whole and compared with the log before anything is appended; importing it again adds only what is
-    missing. How faithful it was is in the data (-o json) and, in short, on stderr.
-    """
-    importer = IMPORTERS[format_name]()
-    if len(files) > 1:
+def command(ctx: Context, format_name: str, files: tuple[Path, ...], reports: tuple[Path, ...], dry_run: bool) -> None:
+    """See ``_HELP``: which formats there are is told by the importers."""
+    importer = _importer(format_name, reports)
+    if len(files) > 1 or reports:
         for path in files:
             for _ in importer.read(path, importer.report()):  # a damaged file among several: none of them is imported
                 pass
+        importer.check_reports()
     outcomes: list[dict[str, Any]] = []
     with Publisher(ctx.kafka, prefix=ctx.prefix) as publisher:
         for path in files:
@@ -47,13 +63,26 @@ def command(ctx: Context, format_name: str, files: tuple[Path, ...], dry_run: bo
     emit(ctx, outcomes, _COLUMNS)
 
 
+def _importer(format_name: str, reports: tuple[Path, ...]) -> Importer:
+    kind = IMPORTERS[format_name]
+    if not reports:
+        return kind()
+    if not kind.takes_reports:
+        raise Usage(
+            f"--report with the format {format_name}, whose files hold all there is",
+            wanted=f"a format with verdicts in files of their own ({_WITH_REPORTS})",
+            todo="leave --report out, or name the other format",
+        )
+    return kind(reports)
+
+
 def _tell(outcome: ImportOutcome) -> None:
     """The report in a few lines for people."""
     data = outcome.report.as_data()
     note(
         f"{outcome.path.name}: {data['records_read']} records read, {data['records_mapped']} mapped, "
-        f"{data['records_kept_as_notes']} kept as notes, {data['records_repeated']} repeated; "
-        f"{data['events_made']} events made"
+        f"{data['records_kept_as_notes']} kept as notes, {data['records_repeated']} repeated, "
+        f"{data['records_skipped']} left out; {data['events_made']} events made"
     )
     written = outcome.written
     note(

@@ -33,7 +33,8 @@ class Source(NamedTuple):
     """The native record that an event comes from."""
 
     ref: str
-    """Where it stands: a JSON pointer below the sample, or a name for what stands in the file's header."""
+    """Where it stands: a JSON pointer (in a file of several sessions, below its session's), ``#`` and the number of a
+    line, or a name for what stands in the file's header."""
     time: int | None
     """Microseconds since 1970 UTC, None where the recording has no time."""
     digest: bytes | None = None
@@ -43,15 +44,14 @@ class SessionBuilder:
     """The session's events so far. ``add`` numbers them and derives ids and times from the recording alone.
 
     ``recorded_at`` is the native time, raised to that of the event before where the recorded clock went back or is
-    missing; ``occurred_at`` is the native time as it is.
+    missing, and 0 where it has no time at all; ``occurred_at`` is the native time as it is.
     """
 
-    def __init__(self, *, session_id: str, importer: str, native_id: str, started: int, blobs: BlobMaker) -> None:
+    def __init__(self, *, session_id: str, importer: str, started: int | None) -> None:
         self.session_id = session_id
-        self.blobs = blobs
+        self.blobs = BlobMaker()
         self._importer = importer
-        self._native_id = native_id
-        self._recorded_at = started
+        self._recorded_at = started or 0
         self._events: list[ImportedEvent] = []
         self._uses: Counter[str] = Counter()
 
@@ -62,6 +62,7 @@ class SessionBuilder:
         actor: Actor,
         *,
         cause: Added | None = None,
+        turn_id: str | None = None,
         stage_id: str | None = None,
         synthesized: bool = False,
     ) -> Added:
@@ -85,7 +86,7 @@ class SessionBuilder:
             "actor_id": actor.id,
             "writer": f"dalsegno-import/{self._importer}",
             "causation_id": None if cause is None else cause.event_id,
-            "turn_id": None,
+            "turn_id": turn_id,
             "stage_id": stage_id,
             "origin": origin,
             "redactions": [],
@@ -101,4 +102,4 @@ class SessionBuilder:
         record = f"{ref}/{type_name}"
         use = self._uses[record]
         self._uses[record] += 1
-        return str(uuid5(NAMESPACE, f"{self._importer}\n{self._native_id}\n{record}\n{use}"))
+        return str(uuid5(NAMESPACE, f"{self._importer}\n{self.session_id}\n{record}\n{use}"))

@@ -8,7 +8,7 @@ from dalsegno.errors import InvalidEvent
 from dalsegno.importers.base import ImportedSession
 from dalsegno.log.codec import check, encode, event_hash, frame
 from dalsegno.log.schema_set import SchemaSet
-from dalsegno.model.events import NewEvent, to_record
+from dalsegno.model.events import to_record
 from dalsegno.model.ids import EventKey, Seq
 
 
@@ -26,14 +26,13 @@ def chained(session: ImportedSession, schemas: SchemaSet) -> list[ChainedRecord]
     records: list[ChainedRecord] = []
     prev_hash: bytes | None = None
     for seq, (event, parts, native_ref) in enumerate(session.events, start=1):
-        assert isinstance(event, NewEvent)
         writer = schemas.event(event.TYPE)
         meta = {"session_id": session.session_id, "seq": seq, "prev_hash": prev_hash, **parts}
         try:
             body = encode(writer, check(writer, {"meta": meta, **to_record(event)}))
         except InvalidEvent as error:
             error.found = (
-                f"{session.session_id} seq {seq} ({event.TYPE} from {native_ref or 'the sample'}): {error.found}"
+                f"{session.session_id} seq {seq} ({event.TYPE} from {native_ref or 'the file'}): {error.found}"
             )
             raise
         prev_hash = event_hash(writer, body)

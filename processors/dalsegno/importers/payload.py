@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
-from dalsegno.model.events import Blob
+from dalsegno.model.events import Blob, ErrorInfo, Part
+from dalsegno.model.payloads import PartKind
 from dalsegno.storage.blobs import INLINE_MAX_BYTES, SCHEME
 
 EVENT_MAX_BYTES = 524_288
 """What the contents of one event take up at most together, so that its record stays below the broker's 1 MiB."""
+
+PART_MAX_BYTES = 32_768
+"""A longer text of a message stands in a blob."""
+
+MESSAGE_MAX_CHARACTERS = 8192
+"""Longest message of an error or a limit; a traceback has its own place."""
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -39,6 +45,11 @@ def clean_text(text: str) -> str:
     return text
 
 
+def short_text(value: Any, limit: int = 1024) -> str:
+    """A name or the like as text, cut where it is so long that it is none; None is empty."""
+    return clean_text("" if value is None else str(value))[:limit]
+
+
 def text_bytes(text: str) -> bytes:
     return clean_text(text).encode("utf-8")
 
@@ -59,8 +70,7 @@ def digest_json(value: Any) -> bytes:
 class BlobMaker:
     """Makes blobs and keeps the contents that are too large to stand in an event."""
 
-    def __init__(self, uri_of: Callable[[bytes], str]) -> None:
-        self._uri_of = uri_of
+    def __init__(self) -> None:
         self._left = EVENT_MAX_BYTES
         self.outside: dict[str, bytes] = {}
 
@@ -79,7 +89,7 @@ class BlobMaker:
         digest = sha256(data).digest()
         if self.takes(len(data)):
             return Blob(digest=digest, size=len(data), media_type=media_type, inline=data)
-        uri = self._uri_of(digest)
+        uri = blob_uri(digest)
         self.outside[uri] = data
         return Blob(digest=digest, size=len(data), media_type=media_type, uri=uri)
 
@@ -93,6 +103,21 @@ class BlobMaker:
         """A text as text, anything else as JSON."""
         return self.of_text(value) if isinstance(value, str) else self.of_json(value)
 
+    def part(self, text: str, kind: PartKind = "TEXT", *, name: str | None = None, call_id: str | None = None) -> Part:
+        """A text as a part of a message; a long one stands in a blob."""
+        size = len(text_bytes(text))
+        if size > PART_MAX_BYTES or not self.takes(size):
+            return Part(kind=kind, name=name, call_id=call_id, blob=self.of_text(text))
+        return Part(kind=kind, name=name, call_id=call_id, text=clean_text(text))
+
+    def error(self, error_class: Any, message: Any, detail: Any = None) -> ErrorInfo:
+        """``detail``, which is kept whole, holds what is too long for a message (a traceback), or what else is said."""
+        return ErrorInfo(
+            error_class=short_text(error_class),
+            message=short_text(message, MESSAGE_MAX_CHARACTERS),
+            detail=self.of_value(detail) if detail else None,
+        )
+
 
 def parse_time(value: Any) -> tuple[int | None, bool]:
     """(microseconds since 1970 UTC, or None where there is no readable time; whether the zone was missing).
@@ -100,7 +125,7 @@ def parse_time(value: Any) -> tuple[int | None, bool]:
     A time without a zone is taken as UTC. Numbers are seconds since 1970.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _seconds_to_micros(value), False
+        return micros(value), False
     if not isinstance(value, str):
         return None, False
     try:
@@ -112,9 +137,25 @@ def parse_time(value: Any) -> tuple[int | None, bool]:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds, naive
 
 
-def _seconds_to_micros(value: int | float) -> int | None:
+def count(value: Any) -> int | None:
+    """A number of tokens or the like, as the recording has it; None for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def micros(value: Any) -> int | None:
+    """Dollars or seconds in millionths."""
+    return _scaled(value, 1_000_000)
+
+
+def milliseconds(seconds: Any) -> int | None:
+    return _scaled(seconds, 1_000)
+
+
+def _scaled(value: Any, factor: int) -> int | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
     number = Decimal(repr(value))
-    return int((number * 1_000_000).to_integral_value()) if number.is_finite() and abs(number) < 10**12 else None
+    return int((number * factor).to_integral_value()) if number.is_finite() and abs(number) < 10**12 else None
 
 
 def decimal_text(value: int | float) -> str | None:

@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dalsegno.errors import BadInputFile, DalsegnoError, ImportConflict, WaitTimeout
+from dalsegno.errors import BadInputFile, DalsegnoError, ImportConflict, InvalidEvent, WaitTimeout
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
 from dalsegno.importers.chain import chained
+from dalsegno.importers.json_file import bad_file
 from dalsegno.importers.recorded import Recorded, read_recorded
 from dalsegno.log.history import held
 from dalsegno.log.publisher import Publisher
@@ -95,7 +96,7 @@ def import_file(
     """
     report = importer.report()
     # No loop variable, here or in (4): it would hold one session while the next one is read.
-    mapped = list(map(partial(_mapped, publisher), importer.read(path, report)))
+    mapped = list(map(partial(_mapped, publisher, path), importer.read(path, report)))
     recorded = read_recorded(publisher, [session.session_id for session in mapped])
     importing = _Import(publisher, importer, path, store)
     sessions = tuple(importing.compared(session, recorded.get(session.session_id)) for session in mapped)
@@ -103,8 +104,12 @@ def import_file(
     return ImportOutcome(path, dry_run, report, sessions, appended)
 
 
-def _mapped(publisher: Publisher, session: ImportedSession) -> Mapped:
-    return Mapped(session.session_id, tuple(record.key.hash for record in chained(session, publisher.schemas)))
+def _mapped(publisher: Publisher, path: Path, session: ImportedSession) -> Mapped:
+    try:
+        return Mapped(session.session_id, tuple(record.key.hash for record in chained(session, publisher.schemas)))
+    except InvalidEvent as error:
+        todo = "check that the file is a real recording; nothing of it was imported"
+        raise bad_file(path, "", error.found, error.wanted, todo) from error
 
 
 class _Import:
@@ -150,7 +155,7 @@ class _Import:
             return self._changed(session_id)
         return ImportConflict(
             f"the log holds another event at seq {seq} of session {session_id} than {self._path}",
-            wanted=f"{mine.type} with hash {mine.key.hash.hex()} (from {mine.native_ref or 'the sample'})",
+            wanted=f"{mine.type} with hash {mine.key.hash.hex()} (from {mine.native_ref or 'the file'})",
             todo="find out who wrote the session: another state of the file, or another program",
             session_id=session_id,
             seq=mine.key.seq,

@@ -110,7 +110,7 @@ def test_a_zip_without_a_header(tmp_path: Path) -> None:
 def test_what_would_fill_the_memory_is_refused_before_it_does(tmp_path: Path) -> None:
     path = write_eval(tmp_path / "bomb.eval", sample([], metadata={"x": "a" * 5_000_000}), header=HEADER)
     assert path.stat().st_size < 20_000
-    assert "samples/1_epoch_1.json is larger" in str(refused(path, Limits(member_bytes=1_000_000)))
+    assert "samples/1_epoch_1.json: larger" in str(refused(path, Limits(member_bytes=1_000_000)))
     assert "all members" in str(refused(path, Limits(total_bytes=1_000_000)))
     assert "members" in str(refused(path, Limits(members=2)))
 

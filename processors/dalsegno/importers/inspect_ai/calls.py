@@ -257,8 +257,4 @@ class Calls:
 def error_info(error: dict[str, Any], native: Native, builder: SessionBuilder) -> ErrorInfo:
     """A native error object; its longer texts (traceback) stand in the detail."""
     rest = {name: value for name, value in error.items() if name not in ("type", "message") and value}
-    return ErrorInfo(
-        error_class=clean_text(str(error.get("type") or native.kind)),
-        message=clean_text(str(error.get("message") or ""))[:8192],
-        detail=builder.blobs.of_json(rest) if rest else None,
-    )
+    return builder.blobs.error(error.get("type") or native.kind, error.get("message"), rest)

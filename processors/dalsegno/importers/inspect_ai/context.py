@@ -15,7 +15,7 @@ from dalsegno.importers.inspect_ai.messages import ROLES, Conversation, PartMake
 from dalsegno.importers.inspect_ai.record import Resolver
 from dalsegno.importers.inspect_ai.scores import Scores
 from dalsegno.importers.inspect_ai.stages import HARNESS, Stages
-from dalsegno.importers.payload import clean_text
+from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, clean_text, short_text
 from dalsegno.model.events import (
     ContextItemRetrieved,
     LimitReached,
@@ -36,8 +36,6 @@ LIMITS = {
     "working": "WORKING_TIME",
 }
 _TIMES = frozenset({"WALL_TIME", "WORKING_TIME"})
-TEXT_MAX_CHARACTERS = 8192
-"""Longest message of an error or a limit; a traceback has its own place."""
 
 
 class SampleContext:
@@ -104,7 +102,7 @@ class SampleContext:
             limit=limit,  # type: ignore[arg-type]
             action="STOP",
             limit_value=None if value is None else str(value),
-            observed=None if message is None else clean_text(message)[:TEXT_MAX_CHARACTERS],
+            observed=None if message is None else short_text(message, MESSAGE_MAX_CHARACTERS),
         )
         self.add(event, source, HARNESS, stage_id)
 

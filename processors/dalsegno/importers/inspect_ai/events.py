@@ -8,10 +8,9 @@ from typing import TypeAlias
 from dalsegno.importers.builder import Source
 from dalsegno.importers.inspect_ai.calls import error_info
 from dalsegno.importers.inspect_ai.context import LIMITS, SampleContext
-from dalsegno.importers.inspect_ai.inferences import count
 from dalsegno.importers.inspect_ai.record import Native
 from dalsegno.importers.inspect_ai.stages import HARNESS, SCORER_TYPE, STAGE_TYPES, Span
-from dalsegno.importers.payload import clean_text
+from dalsegno.importers.payload import clean_text, count
 from dalsegno.model.events import (
     CheckpointMarked,
     CompressionCompleted,

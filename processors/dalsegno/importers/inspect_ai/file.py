@@ -7,7 +7,6 @@ end before anything is imported. Sizes are checked against what is really unpack
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from dalsegno.errors import BadInputFile
+from dalsegno.importers.json_file import bad_file, foreign, parse_json, read_bytes, unreadable
 
 SUPPORTED_VERSIONS = (1, 2)
 _ZIP_MAGIC = b"PK"
@@ -23,7 +23,6 @@ _HEADER = "header.json"
 _JOURNAL_START = "_journal/start.json"
 _SAMPLES = "samples/"
 _WANTED = "an Inspect log: .json, or .eval (zip)"
-_AGAIN = "get an undamaged copy of the file; nothing of it was imported"
 
 
 @dataclass(frozen=True)
@@ -60,20 +59,13 @@ def read_log(path: Path, limits: Limits | None = None) -> NativeLog:
     foreign, damaged or too large."""
     bounds = limits or Limits()
     try:
-        size = path.stat().st_size
         with path.open("rb") as stream:
             magic = stream.read(2)
     except OSError as error:
-        raise BadInputFile(
-            f"{path}: {error.strerror}", wanted=_WANTED, todo="check the path and its permissions", file=str(path)
-        ) from error
-    if size == 0:
-        raise BadInputFile(f"{path} is empty", wanted=_WANTED, todo=_AGAIN, file=str(path))
+        raise unreadable(path, error, _WANTED) from error
     if magic == _ZIP_MAGIC:
         return _from_zip(_Zip(path, bounds))
-    if size > bounds.member_bytes:
-        raise _too_large(path, str(path), size, bounds.member_bytes)
-    return _from_document(path, _parse(path, "", path.read_bytes()))
+    return _from_document(path, _parse(path, "", read_bytes(path, _WANTED, bounds.member_bytes)))
 
 
 def _from_document(path: Path, document: Any) -> NativeLog:
@@ -182,24 +174,7 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
 
 
 def _parse(path: Path, place: str, data: bytes) -> Any:
-    where = f"{path}{': ' + place if place else ''}"
-    try:
-        return json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise BadInputFile(
-            f"{where}: byte {error.start} is no UTF-8", wanted=_WANTED, todo=_AGAIN, file=str(path), place=place
-        ) from error
-    except json.JSONDecodeError as error:
-        raise BadInputFile(
-            f"{where}: line {error.lineno} column {error.colno}: {error.msg}",
-            wanted=f"whole JSON ({_WANTED})",
-            todo=_AGAIN,
-            file=str(path),
-            place=place,
-            line=error.lineno,
-        ) from error
-    except (RecursionError, ValueError) as error:
-        raise BadInputFile(f"{where}: {error}", wanted=_WANTED, todo=_AGAIN, file=str(path), place=place) from error
+    return parse_json(path, place, data, _WANTED, constants=True)
 
 
 def _from_header(path: Path, place: str, header: Any, samples: Callable[[], Iterator[NativeSample]]) -> NativeLog:
@@ -243,32 +218,22 @@ def _parts_of(header: dict[str, Any]) -> dict[str, int]:
 
 
 def _foreign(path: Path, found: str) -> BadInputFile:
-    return BadInputFile(f"{path}: {found}", wanted=_WANTED, todo="check that this is a log of Inspect", file=str(path))
+    return foreign(path, "", found, _WANTED)
 
 
 def _broken(path: Path, member: str, error: Exception) -> BadInputFile:
     """What unpacking damaged bytes can raise differs by packing method and Python; nearly all of it means the same."""
     if not isinstance(error, NotImplementedError):
         return _damaged(path, member, f"{type(error).__name__}: {error}")
-    return BadInputFile(
-        f"{path}: {member}: {error}",
-        wanted="members packed with deflate, or with zstd where this Python can unpack it",
-        todo="install dalsegno[service], which brings zstd, or convert the log with `inspect log convert`",
-        file=str(path),
-        place=member,
-    )
+    wanted = "members packed with deflate, or with zstd where this Python can unpack it"
+    todo = "install dalsegno[service], which brings zstd, or convert the log with `inspect log convert`"
+    return bad_file(path, member, str(error), wanted, todo)
 
 
 def _damaged(path: Path, member: str, found: str) -> BadInputFile:
-    place = member or "zip directory"
-    return BadInputFile(f"{path}: {place}: {found}", wanted=_WANTED, todo=_AGAIN, file=str(path), place=place)
+    return bad_file(path, member or "zip directory", found, _WANTED)
 
 
 def _too_large(path: Path, place: str, size: int, limit: int) -> BadInputFile:
-    return BadInputFile(
-        f"{path}: {place} is larger than the limit ({size} of at most {limit})",
-        wanted=_WANTED,
-        todo="check that the file is a real log; split it if it is one",
-        file=str(path),
-        place=place,
-    )
+    found = f"larger than the limit ({size} of at most {limit})"
+    return bad_file(path, place, found, _WANTED, "check that the file is a real log; split it if it is one")

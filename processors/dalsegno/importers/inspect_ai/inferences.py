@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from dalsegno.importers.builder import Added, SessionBuilder, Source
@@ -14,10 +13,9 @@ from dalsegno.importers.inspect_ai.order import calls_of, output_messages
 from dalsegno.importers.inspect_ai.record import Native, Resolver
 from dalsegno.importers.inspect_ai.scores import Scores
 from dalsegno.importers.inspect_ai.stages import HARNESS, Span, Stages
-from dalsegno.importers.payload import clean_text, digest_json, digest_of, json_bytes
+from dalsegno.importers.payload import clean_text, count, digest_json, digest_of, json_bytes, micros, milliseconds
 from dalsegno.model.events import (
     ContextItemRetrieved,
-    ErrorInfo,
     InferenceCompleted,
     InferenceFailed,
     InferenceRequested,
@@ -97,11 +95,7 @@ class Inferences:
         error = native.take("error")
         if error:
             detail = {name: native.take(name) for name in ("traceback",) if native.data.get(name)}
-            info = ErrorInfo(
-                error_class="ModelError",
-                message=clean_text(str(error))[:8192],
-                detail=self._builder.blobs.of_json(detail) if detail else None,
-            )
+            info = self._builder.blobs.error("ModelError", error, detail)
             failed = InferenceFailed(inference_id=running.inference_id, error=info)
             self._builder.add(failed, source, actor, cause=running.requested, stage_id=running.stage_id)
             return
@@ -139,8 +133,8 @@ class Inferences:
             inference_id=running.inference_id,
             cache=_CACHE.get(str(native.take("cache")), "NONE"),  # type: ignore[arg-type]
             usage=_usage(usage if isinstance(usage, dict) else {}),
-            cost_usd_micros=_micros((usage or {}).get("total_cost")) if isinstance(usage, dict) else None,
-            latency_ms=_milliseconds(output.get("time")),
+            cost_usd_micros=micros((usage or {}).get("total_cost")) if isinstance(usage, dict) else None,
+            latency_ms=milliseconds(output.get("time")),
             model=clean_text(str(output["model"])) if output.get("model") else None,
             response_id=clean_text(str(raw["id"])) if isinstance(raw, dict) and raw.get("id") else None,
             output_digest=digest_json(self._resolver.value(choices)),
@@ -185,23 +179,3 @@ def _usage(usage: dict[str, Any]) -> Usage:
         cache_creation=count(usage.get("input_tokens_cache_write")),
         reasoning=count(usage.get("reasoning_tokens")),
     )
-
-
-def count(value: Any) -> int | None:
-    """A number of tokens as the log has it; None for what is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _micros(dollars: Any) -> int | None:
-    return _scaled(dollars, 1_000_000)
-
-
-def _milliseconds(seconds: Any) -> int | None:
-    return _scaled(seconds, 1_000)
-
-
-def _scaled(value: Any, factor: int) -> int | None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    number = Decimal(repr(value))
-    return int((number * factor).to_integral_value()) if number.is_finite() and abs(number) < 10**12 else None

@@ -8,12 +8,10 @@ from typing import Any
 
 from dalsegno.importers.inspect_ai.order import calls_of
 from dalsegno.importers.inspect_ai.record import Resolver
-from dalsegno.importers.payload import BlobMaker, clean_text, digest_json, digest_of, json_bytes, text_bytes
+from dalsegno.importers.payload import BlobMaker, clean_text, digest_json, digest_of, json_bytes
 from dalsegno.model.events import Part
 
 ROLES = {"system": "SYSTEM", "developer": "DEVELOPER", "user": "USER"}
-_TEXT_MAX_BYTES = 32_768
-"""A longer text stands in a blob."""
 
 
 class PartMaker:
@@ -34,25 +32,19 @@ class PartMaker:
             )
         return parts
 
-    def text(self, text: str, kind: str = "TEXT") -> Part:
-        size = len(text_bytes(text))
-        if size > _TEXT_MAX_BYTES or not self._blobs.takes(size):
-            return Part(kind=kind, blob=self._blobs.of_text(text))  # type: ignore[arg-type]
-        return Part(kind=kind, text=clean_text(text))  # type: ignore[arg-type]
-
     def _of_item(self, item: Any) -> Part | None:
         if item is None or item == "":
             return None
         if isinstance(item, str):
-            return self.text(self._resolver.value(item))
+            return self._blobs.part(self._resolver.value(item))
         if not isinstance(item, dict):
             return Part(kind="OTHER", blob=self._blobs.of_json(item))
         kind = item.get("type")
         whole = self._resolver.value(item)
         if kind == "text" and set(whole) <= {"type", "text"} and isinstance(whole.get("text"), str):
-            return self.text(whole["text"])
+            return self._blobs.part(whole["text"])
         if kind == "reasoning" and set(whole) <= {"type", "reasoning"} and isinstance(whole.get("reasoning"), str):
-            return self.text(whole["reasoning"], "REASONING")
+            return self._blobs.part(whole["reasoning"], "REASONING")
         kinds = {
             "text": "TEXT",
             "reasoning": "REASONING",

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from dalsegno.errors import BadInputFile
+from dalsegno.importers.fields import Fields
 from dalsegno.importers.payload import digest_json, parse_time
 
 _ATTACHMENT = re.compile(r"attachment://([0-9a-f]{32})\Z")
@@ -78,52 +79,19 @@ class Resolver:
         return content
 
 
-class Native:
-    """A native event. ``take`` reads a field and notes that it has been carried over; the rest is reported."""
+class Native(Fields):
+    """A native event."""
 
-    __slots__ = ("_dropped", "_taken", "completed", "data", "digest", "kind", "naive", "ref", "time")
+    __slots__ = ("completed", "digest", "kind", "naive", "ref", "time")
 
     # Fields of every event that place it; they are carried by the envelope, or (working_start) derived from its time.
     _FRAME = frozenset({"event", "timestamp", "completed", "span_id", "uuid", "pending", "parent_id"})
 
     def __init__(self, data: dict[str, Any], ref: str) -> None:
-        self.data = data
+        super().__init__(data, self._FRAME)
         self.ref = ref
         kind = data.get("event")
         self.kind: str = kind if isinstance(kind, str) else "unknown"
         self.time, self.naive = parse_time(data.get("timestamp"))
         self.completed, _ = parse_time(data.get("completed"))
         self.digest = digest_json(data)
-        self._taken = set(self._FRAME)
-        self._dropped: list[str] = []
-
-    def take(self, name: str, default: Any = None) -> Any:
-        self._taken.add(name)
-        value = self.data.get(name)
-        return default if value is None else value
-
-    def take_each(self, *names: str) -> None:
-        """Note that these fields are carried by what the event is."""
-        self._taken.update(names)
-
-    def take_text(self, name: str) -> str | None:
-        value = self.take(name)
-        return value if isinstance(value, str) else None
-
-    def take_object(self, name: str) -> dict[str, Any]:
-        value = self.take(name)
-        return value if isinstance(value, dict) else {}
-
-    def take_all(self) -> dict[str, Any]:
-        self._taken.update(self.data)
-        return self.data
-
-    def drop(self, name: str) -> None:
-        """Report a part of a field that was taken otherwise."""
-        self._dropped.append(name)
-
-    def left(self) -> list[str]:
-        """Names of fields that hold something and were not taken."""
-        return self._dropped + [
-            name for name, value in self.data.items() if name not in self._taken and value not in (None, "", [], {})
-        ]

@@ -6,14 +6,14 @@ from typing import Any
 
 from dalsegno.importers.base import ImportedSession, ImportReport
 from dalsegno.importers.builder import Source
-from dalsegno.importers.inspect_ai.context import LIMITS, TEXT_MAX_CHARACTERS, SampleContext
+from dalsegno.importers.inspect_ai.context import LIMITS, SampleContext
 from dalsegno.importers.inspect_ai.events import HANDLERS, KEPT_AS_NOTES
 from dalsegno.importers.inspect_ai.header import Header
 from dalsegno.importers.inspect_ai.order import BEGIN, Moment, Ordering
 from dalsegno.importers.inspect_ai.record import Native, Resolver
 from dalsegno.importers.inspect_ai.stages import HARNESS
 from dalsegno.importers.payload import clean_text, parse_time
-from dalsegno.model.events import ErrorInfo, NewEvent, SessionCompleted, SessionFailed
+from dalsegno.model.events import NewEvent, SessionCompleted, SessionFailed
 
 # What a sample says of itself from its start, and what only once it has ended; the rest of it becomes events.
 _GIVEN = ("target", "choices", "metadata", "files", "setup", "sandbox")
@@ -119,11 +119,7 @@ def _end_event(ctx: SampleContext, sample: dict[str, Any]) -> NewEvent:
         return SessionCompleted(outcome="PARTIAL" if ctx.limited else "SUCCESS", open_ops=open_ops, result=result)
     told = error if isinstance(error, dict) else {"message": str(error)}
     rest = {name: value for name, value in told.items() if name != "message" and value}
-    info = ErrorInfo(
-        error_class="SampleError",
-        message=clean_text(str(told.get("message") or ""))[:TEXT_MAX_CHARACTERS],
-        detail=ctx.builder.blobs.of_json(ctx.resolver.value(rest)) if rest else None,
-    )
+    info = ctx.builder.blobs.error("SampleError", told.get("message"), ctx.resolver.value(rest))
     return SessionFailed(open_ops=open_ops, error=info)
 
 
