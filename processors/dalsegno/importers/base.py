@@ -45,9 +45,10 @@ class ImportedSession:
 class ImportReport:
     """How faithful an import is. Counts of native records, by their native type.
 
-    Each record is one of four: ``mapped`` became events of their own kind, ``notes`` are kept whole as notes,
-    ``repeats`` were the same record again, ``skipped`` are known to say nothing of this session; ``unknown`` counts
-    those among the notes whose type is not known. ``not_carried`` counts fields or parts of the file that no event
+    Each record is one of five: ``mapped`` became events of their own kind, ``notes`` are kept whole as notes,
+    ``repeats`` were the same record again, ``skipped`` are known to say nothing of this session, ``waiting`` are left
+    out until the file has grown, since what they are depends on what follows; ``unknown`` counts those among the notes
+    whose type is not known. ``not_carried`` counts fields or parts of the file that no event
     holds (an empty one is not counted). ``concluded`` counts, of the ``events`` made, those that the recording does not
     hold but that follow from it; ``lacks`` counts what no event can say since the recording does not. ``warnings`` are
     sentences.
@@ -60,6 +61,7 @@ class ImportReport:
     notes: Counter[str] = field(default_factory=Counter)
     repeats: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
+    waiting: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     not_carried: Counter[str] = field(default_factory=Counter)
     lacks: Counter[str] = field(default_factory=Counter)
@@ -90,11 +92,13 @@ class ImportReport:
             "records_kept_as_notes": self.notes.total(),
             "records_repeated": self.repeats.total(),
             "records_skipped": self.skipped.total(),
+            "records_waiting": self.waiting.total(),
             "records": _sorted(self.records),
             "events": _sorted(self.events),
             "events_concluded": _sorted(self.concluded),
             "notes": _sorted(self.notes),
             "skipped": _sorted(self.skipped),
+            "waiting": _sorted(self.waiting),
             "unknown_types": _sorted(self.unknown),
             "not_carried": _sorted(self.not_carried),
             "lacks": _sorted(self.lacks),

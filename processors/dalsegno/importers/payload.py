@@ -110,6 +110,22 @@ class BlobMaker:
             return Part(kind=kind, name=name, call_id=call_id, blob=self.of_text(text))
         return Part(kind=kind, name=name, call_id=call_id, text=clean_text(text))
 
+    def parts(self, content: Any) -> list[Part]:
+        """The content of a message: a text, or a list of texts and other things, as providers write it."""
+        items = content if isinstance(content, list) else [content]
+        return [part for item in items if item not in (None, "") for part in [self._item(item)]]
+
+    def _item(self, item: Any) -> Part:
+        if isinstance(item, str):
+            return self.part(item)
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind == "text" and isinstance(item.get("text"), str) and set(item) <= {"type", "text"}:
+            return self.part(item["text"])
+        media = kind in ("image", "image_url", "audio", "video", "document")
+        return Part(
+            kind="MEDIA" if media else "OTHER", name=short_text(kind) or None, blob=self.of_json(item)
+        )
+
     def error(self, error_class: Any, message: Any, detail: Any = None) -> ErrorInfo:
         """``detail``, which is kept whole, holds what is too long for a message (a traceback), or what else is said."""
         return ErrorInfo(

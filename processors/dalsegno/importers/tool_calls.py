@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dalsegno.importers.builder import Added, SessionBuilder, Source
-from dalsegno.importers.payload import JSON_TYPE, MESSAGE_MAX_CHARACTERS, digest_of, json_bytes, short_text
+from dalsegno.importers.payload import (
+    JSON_TYPE,
+    MESSAGE_MAX_CHARACTERS,
+    digest_of,
+    json_bytes,
+    short_text,
+    text_bytes,
+)
 from dalsegno.model.events import (
     NewEvent,
     ToolCallAuthorized,
@@ -28,7 +35,7 @@ def argument_bytes(arguments: Any) -> bytes | None:
     """The arguments as they were received: a text byte for byte, anything else as JSON; None for none."""
     if arguments is None:
         return None
-    return arguments.encode("utf-8", "replace") if isinstance(arguments, str) else json_bytes(arguments)
+    return text_bytes(arguments) if isinstance(arguments, str) else json_bytes(arguments)
 
 
 @dataclass
@@ -74,6 +81,7 @@ class ToolCalls:
         arguments: bytes | None,
         source: Source,
         *,
+        media_type: str = JSON_TYPE,
         actor: Actor | None = None,
         native_id: str | None = None,
         inference_id: str | None = None,
@@ -91,7 +99,7 @@ class ToolCalls:
             native_call_id=native_id,
             risk=risk,
             arguments_digest=digest,
-            arguments=None if arguments is None else self._builder.blobs.of_bytes(arguments, JSON_TYPE),
+            arguments=None if arguments is None else self._builder.blobs.of_bytes(arguments, media_type),
         )
         last = self._builder.add(
             event,

@@ -1,4 +1,4 @@
-"""Turns, model calls and tool calls of a recording that is a list of what was said, line by line. Pure.
+"""Turns, model calls and tool calls of a recording that lists what was said, line by line. Pure.
 
 Such a recording holds answers and results, not requests and starts: those are concluded, and have no time of their own.
 A call stands as asked for until its result comes, and only then as authorised and started: whether one without a result
@@ -8,22 +8,18 @@ ever ran, nobody can say.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dalsegno.importers.builder import Added, SessionBuilder, Source
-from dalsegno.importers.payload import digest_of, short_text
+from dalsegno.importers.payload import JSON_TYPE, digest_of, short_text
+from dalsegno.importers.tool_calls import ToolCall, ToolCalls
 from dalsegno.model.events import (
-    Blob,
     InferenceCompleted,
+    InferenceFailed,
     InferenceRequested,
     NewEvent,
     NoteRecorded,
     RequestedCall,
-    ToolCallAuthorized,
-    ToolCallRequested,
-    ToolCallStarted,
-    ToolReceiptRecorded,
     TurnAborted,
     TurnCompleted,
     TurnStarted,
@@ -37,50 +33,40 @@ class Asked(NamedTuple):
 
     inference_id: str
     requested: Added
-    turn_id: str
+    turn_id: str | None
 
 
 class Wanted(NamedTuple):
-    """A tool call in a model's answer. ``arguments`` are the bytes received, None where there are none."""
+    """A tool call in a model's answer. ``arguments`` are the bytes received, None where there are none; ``given`` is
+    the same as data, for who must look into them."""
 
     native_id: str
     name: str
     arguments: bytes | None
-    media_type: str
+    media_type: str = JSON_TYPE
     given: Any = None
-    """The arguments as data, for who must look into them."""
 
 
-@dataclass(eq=False)
-class Call:
-    """A tool call that has no result yet. ``decision`` and ``started`` are set as far as it came."""
+class OpenCall(NamedTuple):
+    """A call without a result, the answer that asked for it, and how."""
 
-    id: str
+    call: ToolCall
     inference_id: str
-    turn_id: str
     wanted: Wanted
-    requested: Added
-    decision: Added | None = None
-    started: Added | None = None
-    child: str | None = field(default=None)
-
-
-def untimed(source: Source) -> Source:
-    """The same record for what happened before it, nobody knows when."""
-    return source._replace(time=None)
 
 
 class Transcript:
-    """One session while it is written. ``turns``: how many turns there were before, in a fork."""
+    """One session while it is written. ``turns``: how many turns there were before it, where it is a fork."""
 
     def __init__(self, builder: SessionBuilder, harness: Actor, turns: int = 0) -> None:
         self.builder = builder
         self.blobs = builder.blobs
+        self.calls = ToolCalls(builder, harness)
         self.turns = turns
         self.turn: str | None = None
         self._harness = harness
         self._inferences = 0
-        self._calls: list[Call] = []
+        self._asked_for: list[OpenCall] = []
 
     def add(
         self,
@@ -92,14 +78,10 @@ class Transcript:
         turn_id: str | None = None,
         synthesized: bool = False,
     ) -> Added:
-        """Append an event, in the open turn where none is named."""
+        """Append an event, in the open turn where none is named, by the harness where nobody is."""
+        turn_id = turn_id or self.turn
         return self.builder.add(
-            event,
-            source,
-            actor or self._harness,
-            cause=cause,
-            turn_id=turn_id or self.turn,
-            synthesized=synthesized,
+            event, source, actor or self._harness, cause=cause, turn_id=turn_id, synthesized=synthesized
         )
 
     def note(self, kind: str, data: Any, source: Source) -> None:
@@ -123,15 +105,15 @@ class Transcript:
         self.turn = None
         return True
 
-    # --- model calls -------------------------------------------------------------------------------------------------
+    # --- model calls and what they ask for ---------------------------------------------------------------------------
 
     def ask(self, source: Source, provider: str | None, model: str | None) -> Asked:
-        """A model is asked, in the turn that is open: that follows from the answer, whose first record this is."""
-        assert self.turn is not None
+        """A model was asked, in the turn that is open if any, before this record of its answer; nobody knows when."""
         self._inferences += 1
-        inference_id = f"{self.turn}/i{self._inferences}"
+        inference_id = f"{self.turn or 'session'}/i{self._inferences}"
         event = InferenceRequested(inference_id=inference_id, purpose="AGENT", provider=provider, model=model)
-        return Asked(inference_id, self.add(event, untimed(source), synthesized=True), self.turn)
+        requested = self.add(event, source._replace(time=None), synthesized=True)
+        return Asked(inference_id, requested, self.turn)
 
     def wanted(self, asked: Asked, calls: Sequence[Wanted]) -> list[RequestedCall]:
         """The calls of an answer, with our ids."""
@@ -144,84 +126,42 @@ class Transcript:
             for index, call in enumerate(calls)
         ]
 
-    def answer(self, asked: Asked, event: InferenceCompleted, calls: Sequence[Wanted], source: Source) -> list[Call]:
+    def answer(
+        self, asked: Asked, event: InferenceCompleted, calls: Sequence[Wanted], source: Source
+    ) -> list[OpenCall]:
         """The model's answer and what it asks for; ``event`` lists these calls, as ``wanted`` made them."""
-        model = Actor("MODEL", event.model or "unknown")
-        completed = self.add(event, source, model, cause=asked.requested, turn_id=asked.turn_id)
+        completed = self._answered(asked, event, event.model, source)
         opened = []
-        for requested, call in zip(event.tool_calls, calls, strict=True):
-            request = ToolCallRequested(
-                tool_call_id=requested.tool_call_id,
-                name=requested.name,
+        for requested, wanted in zip(event.tool_calls, calls, strict=True):
+            call = self.calls.request(
+                requested.tool_call_id,
+                requested.name,
+                wanted.arguments,
+                source,
+                media_type=wanted.media_type,
+                native_id=short_text(wanted.native_id) or None,
                 inference_id=asked.inference_id,
-                native_call_id=short_text(call.native_id) or None,
-                arguments_digest=requested.arguments_digest,
-                arguments=None if call.arguments is None else self.blobs.of_bytes(call.arguments, call.media_type),
+                cause=completed,
+                turn_id=asked.turn_id,
             )
-            added = self.add(request, source, cause=completed, turn_id=asked.turn_id)
-            opened.append(Call(requested.tool_call_id, asked.inference_id, asked.turn_id, call, added))
-        self._calls += opened
+            opened.append(OpenCall(call, asked.inference_id, wanted))
+        self._asked_for += opened
         return opened
 
-    # --- tool calls --------------------------------------------------------------------------------------------------
+    def fail(self, asked: Asked, event: InferenceFailed, model: str | None, source: Source) -> None:
+        self._answered(asked, event, model, source)
 
-    def open_calls(self) -> list[Call]:
+    def _answered(self, asked: Asked, event: NewEvent, model: str | None, source: Source) -> Added:
+        actor = Actor("MODEL", model or "unknown")
+        return self.add(event, source, actor, cause=asked.requested, turn_id=asked.turn_id)
+
+    def open_calls(self) -> list[OpenCall]:
         """Calls without a result, in the order in which they were asked for."""
-        return self._calls
+        self._asked_for = [each for each in self._asked_for if not each.call.done]
+        return self._asked_for
 
-    def open_call(self, native_id: str) -> Call | None:
+    def open_call(self, native_id: str) -> OpenCall | None:
         """Which call a result of this native id belongs to. Providers use ids again, in later turns and even twice in
         one answer: of the newest answer that asked for one, the first that has no result."""
-        same = [call for call in self._calls if call.wanted.native_id == native_id]
-        return next((call for call in same if call.inference_id == same[-1].inference_id), None)
-
-    def of_call(
-        self,
-        call: Call,
-        event: NewEvent,
-        source: Source,
-        actor: Actor | None = None,
-        *,
-        cause: Added | None = None,
-        synthesized: bool = False,
-    ) -> Added:
-        """An event about a call, in the call's turn, caused by its request where nothing else is named."""
-        return self.add(
-            event, source, actor, cause=cause or call.requested, turn_id=call.turn_id, synthesized=synthesized
-        )
-
-    def start(self, call: Call, source: Source, executor: str | None = None) -> None:
-        """That the call ran follows from the record; who let it, and when it began, is not known."""
-        if call.started is not None:
-            return
-        digest = None if call.wanted.arguments is None else digest_of(call.wanted.arguments)
-        if call.decision is None:
-            allowed = ToolCallAuthorized(
-                tool_call_id=call.id, basis="UNRECORDED_IMPORT", effective_arguments_digest=digest
-            )
-            call.decision = self.of_call(call, allowed, untimed(source), synthesized=True)
-        event = ToolCallStarted(tool_call_id=call.id, executor=executor, child_session=call.child)
-        call.started = self.of_call(call, event, untimed(source), cause=call.decision, synthesized=True)
-
-    def receive(
-        self, call: Call, result: Any, source: Source, *, failed: bool, exit_code: int | None = None,
-        executor: str | None = None,
-    ) -> Added:  # fmt: skip
-        """What the tool gave back: a text as text, anything else as JSON."""
-        self.start(call, source, executor)
-        blob: Blob = self.blobs.of_value(result)
-        event = ToolReceiptRecorded(
-            tool_call_id=call.id,
-            status="ERROR" if failed else "OK",
-            receipt_id=f"{call.id}/r1",
-            exit_code=exit_code,
-            ended_at=source.time,
-            result_digest=blob.digest,
-            result=blob,
-        )
-        self.close(call)
-        return self.of_call(call, event, source, Actor("TOOL", short_text(call.wanted.name)), cause=call.started)
-
-    def close(self, call: Call) -> None:
-        """The call has ended."""
-        self._calls.remove(call)
+        same = [each for each in self.open_calls() if each.wanted.native_id == native_id]
+        return next((each for each in same if each.inference_id == same[-1].inference_id), None)

@@ -111,7 +111,7 @@ def test_causes_stand_before_what_they_caused(recording: Recording) -> None:
 @every_recording
 def test_every_record_is_accounted_for(recording: Recording) -> None:
     report = report_of(recording)
-    parts = ("records_mapped", "records_kept_as_notes", "records_repeated", "records_skipped")
+    parts = ("records_mapped", "records_kept_as_notes", "records_repeated", "records_skipped", "records_waiting")
     assert report["records_read"] == sum(report[part] for part in parts) > 0
     made = Counter(event.type for events in events_of(recording) for event in events)
     assert report["events"] == dict(sorted(made.items()))

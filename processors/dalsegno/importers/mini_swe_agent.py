@@ -1,0 +1,382 @@
+"""mini-swe-agent's trajectories (``.traj.json``): one session per file, its verdict from a report of SWE-bench.
+
+An assistant's message is an answer of the model, with the provider's response in ``extra.response``. What it asks for
+stands in its text (format 1: exactly one bash block) or in ``extra.actions`` (format 1.1); the message that follows
+is what came back. A command whose output ends the run has no such message: what follows it is the submission.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dalsegno.importers.base import ImportedSession, Importer, ImportReport
+from dalsegno.importers.builder import SessionBuilder, Source
+from dalsegno.importers.fields import Fields
+from dalsegno.importers.json_file import bad_file, foreign, object_at, objects_at, read_object
+from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
+from dalsegno.importers.payload import (
+    TEXT_TYPE,
+    count,
+    digest_json,
+    json_bytes,
+    micros,
+    parse_time,
+    short_text,
+    text_bytes,
+)
+from dalsegno.importers.transcript import OpenCall, Transcript, Wanted
+from dalsegno.model.events import (
+    InferenceCompleted,
+    MessageReceived,
+    NewEvent,
+    SessionCompleted,
+    SessionCreated,
+    SessionFailed,
+    Usage,
+    ValidationDecided,
+    ValidationRequested,
+    VerdictReported,
+)
+from dalsegno.model.payloads import MessageRole, ToolFailureReason, Verdict
+from dalsegno.model.records import Actor
+
+HARNESS = Actor("HARNESS", "mini-swe-agent")
+_WANTED = "a trajectory of mini-swe-agent"
+_WANTED_REPORT = "a report of SWE-bench on one instance"
+_ACTION = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
+_RETURN_CODE = re.compile(r"<returncode>(-?\d{1,9})</returncode>")
+_TIMED_OUT = re.compile(r"The last command <command>.*</command> timed out", re.DOTALL)
+_ROLES: dict[str, MessageRole] = {"system": "SYSTEM", "user": "USER"}
+_ENDED_BY_LIMIT = frozenset({"LimitsExceeded", "TimeExceeded", "RepeatedFormatError"})
+_SUBMITTED = "Submitted"
+_VALIDATOR = "swe-bench"
+_REPORT_NAME = ".report.json"
+
+
+class MiniSweAgentImporter(Importer):
+    """mini-swe-agent, formats 1 and 1.1."""
+
+    name = "mini-swe-agent"
+    about = "mini-swe-agent's .traj.json; the verdict of SWE-bench with --report"
+    takes_reports = True
+
+    def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
+        document = read_object(path, _WANTED, needs=("info", "messages"))
+        info = object_at(path, "/info", document["info"], _WANTED)
+        messages = objects_at(path, "/messages", document["messages"], _WANTED)
+        if not str(document.get("trajectory_format", "mini-swe-agent")).startswith("mini-swe-agent") or not info.get(
+            "mini_version"
+        ):
+            raise foreign(path, "", "no trajectory_format or /info/mini_version of mini-swe-agent", _WANTED)
+        for index, message in enumerate(messages):
+            if not isinstance(message.get("role"), str):
+                raise foreign(path, f"/messages/{index}", "no /role", _WANTED)
+        run = _Run(self.id, document, info, messages, report)
+        run.map()
+        for verdict in self._verdicts(path, document):
+            run.judge(verdict)
+        yield run.session()
+
+    def _verdicts(self, path: Path, document: dict[str, Any]) -> Iterator[_Verdict]:
+        """The reports on this file: those named after its instance or after the file itself."""
+        names = {str(document.get("instance_id")), path.name.removesuffix(".json").removesuffix(".traj")}
+        for report in self.reports:
+            own = report.name.removesuffix(_REPORT_NAME) if report.name.endswith(_REPORT_NAME) else report.parent.name
+            if own in names:
+                self.reports_used.add(report)
+                yield _read_verdict(report, own)
+
+
+class _Verdict(NamedTuple):
+    """What a report says. It names no session: it belongs to one by its file's name."""
+
+    file_name: str
+    resolved: bool
+    data: dict[str, Any]
+
+
+def _read_verdict(path: Path, instance: str) -> _Verdict:
+    data = read_object(path, _WANTED_REPORT)
+    if isinstance(data.get(instance), dict):
+        data = data[instance]
+    if not isinstance(data.get("resolved"), bool):
+        raise bad_file(path, "", "no /resolved that is true or false", _WANTED_REPORT)
+    return _Verdict(f"{instance}{_REPORT_NAME}", data["resolved"], data)
+
+
+class _Message(Fields):
+    """One message. ``extra`` are the fields of the object of that name."""
+
+    __slots__ = ("content", "extra", "kind", "source")
+
+    def __init__(self, index: int, data: dict[str, Any]) -> None:
+        super().__init__(data, ("role", "content", "extra"))
+        extra = data.get("extra")
+        self.extra = Fields(extra if isinstance(extra, dict) else {})
+        self.content: Any = data.get("content")
+        self.kind = short_text(data["role"])
+        response = self.extra.data.get("response")
+        created = response.get("created") if isinstance(response, dict) else None
+        time, _ = parse_time(self.extra.take("timestamp") or created)
+        self.source = Source(f"/messages/{index}", time, digest_json(data))
+
+    @property
+    def text(self) -> str:
+        """All its text, for what can only be read there."""
+        items = self.content if isinstance(self.content, list) else [{"type": "text", "text": self.content}]
+        texts = [item.get("text") for item in items if isinstance(item, dict)]
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+    @property
+    def return_code(self) -> int | None:
+        """That of a command of which this is the result."""
+        if "returncode" in self.extra.data:
+            return count(self.extra.take("returncode"))
+        found = _RETURN_CODE.match(self.text)
+        return int(found.group(1)) if found else None
+
+    def left(self) -> list[str]:
+        return super().left() + [f"extra.{name}" for name in self.extra.left()]
+
+
+class _Run:
+    """One trajectory as one session."""
+
+    def __init__(
+        self,
+        importer: str,
+        document: dict[str, Any],
+        info: dict[str, Any],
+        messages: Sequence[dict[str, Any]],
+        report: ImportReport,
+    ) -> None:
+        self._report = report
+        self._info = Fields(info)
+        self._document = Fields(document, ("info", "messages"))
+        self._messages = [_Message(index, message) for index, message in enumerate(messages)]
+        instance = self._document.take("instance_id", "unknown")
+        times = [message.source.time for message in self._messages if message.source.time is not None]
+        self._builder = SessionBuilder(
+            session_id=session_id_of(importer, instance, self._run_id()),
+            importer=importer,
+            started=min(times, default=0),
+        )
+        self._script = Transcript(self._builder, HARNESS)
+        self._instance = short_text(instance)
+        self._newest: str | None = None
+        self._model: str | None = None
+
+    def session(self) -> ImportedSession:
+        return self._builder.session()
+
+    def _run_id(self) -> str:
+        """What tells apart two runs on one instance: the first answer of the model."""
+        first = next((message.data for message in self._messages if message.kind == "assistant"), None)
+        response = ((first or {}).get("extra") or {}).get("response") if first else None
+        if isinstance(response, dict) and isinstance(response.get("id"), str):
+            return str(response["id"])
+        return digest_json(first).hex()[:32]
+
+    def map(self) -> None:
+        config = Fields(self._info.take_object("config"))
+        self._begin(config)
+        for message in self._messages:
+            self._report.records[message.kind] += 1
+            if not self._one(message):
+                self._report.notes[message.kind] += 1
+                self._report.unknown[message.kind] += 1
+                self._script.note(f"mini-swe-agent.{message.kind}", message.take_all(), message.source)
+                continue
+            self._report.mapped[message.kind] += 1
+        self._end()
+        for message in self._messages:
+            self._report.left(message.kind, message.left())
+        self._report.left("info.config", config.left())
+        self._report.left("info", self._info.left())
+        self._report.left("file", self._document.left())
+
+    def _begin(self, config: Fields) -> None:
+        version = self._info.take("mini_version")
+        model = config.take_object("model")
+        agent = config.take_object("agent")
+        build = {name: config.take(name) for name in ("environment", "environment_type", "agent_type", "model_type")}
+        pins = [
+            Pin("PROMPT_TEMPLATE", "agent", None, agent),
+            Pin("MODEL_PARAMS", short_text(model.get("model_name") or "unknown"), None, model),
+            Pin("HARNESS_BUILD", "mini-swe-agent", version, {k: v for k, v in build.items() if v is not None}),
+        ]
+        self._model = short_text(model.get("model_name")) or None
+        labels = [
+            ("instance_id", self._instance if self._instance != "unknown" else None),
+            ("format", self._document.take("trajectory_format")),
+            ("version", version),
+        ]
+        task = next((message for message in self._messages if message.kind == "user"), None)
+        created = SessionCreated(
+            profile="IMPORTED",
+            workflow_name="mini-swe-agent",
+            labels=labels_of("mini-swe-agent", labels),
+            goal=self._builder.blobs.of_text(task.text) if task is not None else None,
+        )
+        begin_session(self._builder, created, pins, Source("/info", None), HARNESS)
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def _one(self, message: _Message) -> bool:
+        if message.kind == "assistant":
+            self._answer(message)
+            return True
+        if message.kind == "exit":
+            return self._is_end(message)
+        if self._result(message) or self._is_end(message):
+            return True
+        if message.kind not in _ROLES:
+            return False
+        event = MessageReceived(
+            message_id=f"m{message.source.ref.rpartition('/')[2]}",
+            role=_ROLES[message.kind],
+            channel=short_text(message.extra.take("interrupt_type")) or None,
+            parts=self._builder.blobs.parts(message.content),
+        )
+        self._script.add(event, message.source)
+        return True
+
+    def _answer(self, message: _Message) -> None:
+        response = message.extra.take_object("response")
+        provider = short_text(response.get("provider")) or None
+        asked = self._script.ask(message.source, provider, self._model)
+        self._newest = asked.inference_id
+        wanted = self._wanted(message)
+        usage = response.get("usage")
+        said = usage if isinstance(usage, dict) else {}
+        choices = [choice for choice in response.get("choices") or [] if isinstance(choice, dict)]
+        blobs = self._builder.blobs
+        reasoning = [c["message"].get("reasoning") for c in choices if isinstance(c.get("message"), dict)]
+        event = InferenceCompleted(
+            inference_id=asked.inference_id,
+            usage=_usage(said),
+            cost_usd_micros=micros(said.get("cost") if "cost" in said else message.extra.data.get("cost")),
+            model=short_text(response.get("model")) or None,
+            response_id=short_text(response.get("id")) or None,
+            output_digest=digest_json(message.content),
+            finish_reasons=[short_text(c["finish_reason"]) for c in choices if c.get("finish_reason")],
+            tool_calls=self._script.wanted(asked, wanted),
+            output=[
+                *(blobs.part(text, "REASONING") for text in reasoning if isinstance(text, str) and text),
+                *blobs.parts(message.content),
+            ],
+            raw=blobs.of_json(response) if response else None,
+        )
+        message.extra.take_each("actions", "cost")
+        self._script.answer(asked, event, wanted, message.source)
+
+    def _wanted(self, message: _Message) -> list[Wanted]:
+        actions = message.extra.data.get("actions")
+        if isinstance(actions, list):
+            return [
+                Wanted(str(action.get("tool_call_id") or ""), "bash", json_bytes({"command": action.get("command")}))
+                for action in actions
+                if isinstance(action, dict)
+            ]
+        found = _ACTION.findall(message.text)
+        # Of several blocks, or of none, the harness runs nothing and says so to the model.
+        return [Wanted("", "bash", text_bytes(found[0].strip()), TEXT_TYPE)] if len(found) == 1 else []
+
+    def _result(self, message: _Message) -> bool:
+        """Whether the message is what came back of a command: of the one that it names, else of the newest answer's."""
+        call = self._waiting(message)
+        if call is None:
+            return False
+        calls, source = self._script.calls, message.source
+        broken = message.extra.data.get("exception_info")
+        if broken:
+            not_run = "not executed" in str(broken)
+            timed_out = message.extra.data.get("exception_type") == "TimeoutExpired"
+            if not not_run:
+                calls.start(call.call, source, synthesized=True)
+            reason: ToolFailureReason = "CANCELLED" if not_run else "TIMEOUT" if timed_out else "EXECUTOR_CRASH"
+            detail = {"content": message.content, **message.extra.take_all()}
+            calls.fail(call.call, source, reason, message.extra.take("exception_type") or reason, broken, detail)
+            return True
+        code = message.return_code
+        if code is None:
+            if not _TIMED_OUT.match(message.text):
+                return False
+            calls.start(call.call, source, synthesized=True)
+            calls.fail(call.call, source, "TIMEOUT", "TIMEOUT", "the command timed out", message.content)
+            return True
+        raw = message.extra.take("raw_output")
+        result = message.content if raw is None else {"content": message.content, "raw_output": raw}
+        calls.receive(call.call, source, result, "ERROR" if code else "OK", exit_code=code)
+        return True
+
+    def _waiting(self, message: _Message) -> OpenCall | None:
+        native_id = message.take("tool_call_id")
+        if native_id is not None:
+            return self._script.open_call(str(native_id))
+        return next((call for call in self._script.open_calls() if call.inference_id == self._newest), None)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _is_end(self, message: _Message) -> bool:
+        """Whether the message is how the run ended, which the end of the session says."""
+        if message is not self._messages[-1] or not self._info.data.get("exit_status"):
+            return False
+        message.extra.take_each("exit_status", "submission")
+        return message.kind == "exit" or message.text == str(self._info.data.get("submission") or "")
+
+    def _end(self) -> None:
+        status, submission = short_text(self._info.take("exit_status")), self._info.take("submission")
+        stats = self._info.take("model_stats")
+        at = self._messages[-1].source if self._messages else Source("/messages", None)
+        end = Source("/info/exit_status", at.time)
+        if status == _SUBMITTED:
+            for call in self._script.open_calls():
+                self._script.calls.start(call.call, at, synthesized=True)  # its output is the submission
+        if stats:
+            self._script.note("mini-swe-agent.model_stats", stats, Source("/info/model_stats", None))
+        if not status:
+            return
+        open_ops = self._script.calls.open_ids()
+        blobs = self._builder.blobs
+        event: NewEvent
+        if status == _SUBMITTED or status in _ENDED_BY_LIMIT:
+            event = SessionCompleted(
+                outcome="SUCCESS" if status == _SUBMITTED else "PARTIAL",
+                open_ops=open_ops,
+                result=blobs.of_value(submission) if submission else None,
+            )
+        else:
+            last = self._messages[-1].extra if self._messages else Fields({})
+            trace = self._info.take("traceback") or last.take("traceback")
+            told = last.take("exception_str") or submission
+            event = SessionFailed(open_ops=open_ops, error=blobs.error(status, told, trace))
+        self._script.add(event, end)
+
+    def judge(self, verdict: _Verdict) -> None:
+        """The verdict of somebody else on what was submitted, after the end."""
+        report, source = self._report, Source(verdict.file_name, None, digest_json(verdict.data))
+        report.records["report"] += 1
+        report.mapped["report"] += 1
+        validation_id, validator = "swe-bench/v1", Actor("VALIDATOR", _VALIDATOR)
+        asked = ValidationRequested(validation_id=validation_id, validator=_VALIDATOR)
+        requested = self._script.add(asked, source, validator, synthesized=True)
+        said: Verdict = "PASS" if verdict.resolved else "REJECT"
+        evidence = [self._builder.blobs.of_json(verdict.data)]
+        reported = VerdictReported(validation_id=validation_id, verdict=said, evidence=evidence)
+        told = self._script.add(reported, source, validator, cause=requested)
+        decided = ValidationDecided(validation_id=validation_id, basis="REPORTED", verdict=said)
+        self._script.add(decided, source, validator, cause=told)
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    return Usage(
+        input=count(usage.get("prompt_tokens")),
+        output=count(usage.get("completion_tokens")),
+        cache_read=count(prompt.get("cached_tokens")) if isinstance(prompt, dict) else None,
+        reasoning=count(completion.get("reasoning_tokens")) if isinstance(completion, dict) else None,
+    )
