@@ -9,7 +9,7 @@ from dalsegno import KafkaConfig, RowDecoder
 
 kafka = KafkaConfig(sys.argv[1] if len(sys.argv) > 1 else "localhost:9092")
 prefix = sys.argv[2] if len(sys.argv) > 2 else "dalsegno"
-projection = sys.argv[3] if len(sys.argv) > 3 else "sessions.v1"
+projection = sys.argv[3] if len(sys.argv) > 3 else "sessions.v2"
 
 decoder = RowDecoder(kafka, prefix=prefix)
 # Rows are written in transactions: only "read_committed" sees none that were taken back.

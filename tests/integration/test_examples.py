@@ -100,7 +100,7 @@ def test_the_examples_work_together(desk: Desk) -> None:
     desk.run(*DALSEGNO, "topic", "apply")
     told = desk.run(EXAMPLES / "producer.py", *desk.where)
     session_id = told.partition(":")[0]
-    with desk.worker(), desk.rows_of("sessions.v1") as printed:
+    with desk.worker(), desk.rows_of("sessions.v2") as printed:
         row = wait_for(lambda: newest_rows(printed).get((session_id,)), "the consumer has the session's row")
     assert (row["status"], row["workflow_name"], row["events"], row["violations"]) == ("COMPLETED", "hello", 4, 0)
 

@@ -7,6 +7,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from dalsegno.log import topics
 from dalsegno.log.kafka import admin, producer
+from dalsegno.projections.sessions import Sessions
 from harness_worker import RunningWorker, World, wait_for
 
 pytestmark = pytest.mark.broker
@@ -39,7 +40,7 @@ def test_a_row_above_the_topics_limit(world: World) -> None:
     world.produce(60)
     worker = world.start()
     world.settle()
-    topic = f"{world.prefix}.projection.sessions.v1"
+    topic = topics.projection_topic(world.prefix, Sessions.name, Sessions.version)
     limit_messages(world, topic, 1000)
     world.produce_plain_sessions(0, 300)
     wait_for_red(world, worker, "kafka-refused", "partition 0", topic, "at most 1000 bytes", "max.message.bytes")

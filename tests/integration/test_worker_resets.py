@@ -13,6 +13,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from dalsegno.log import admin, topics
 from dalsegno.log.kafka import producer
 from dalsegno.model.cursor import Cursor, format_metadata, parse_metadata
+from dalsegno.projections.sessions import Sessions
 from dalsegno.snapshots.catalog import Pointer, read_catalog
 from dalsegno.state.generations import current_shards
 from dalsegno.state.kv import STATE
@@ -192,7 +193,10 @@ def test_a_row_that_vanished_is_tombstoned_at_the_switch(world: World) -> None:
     settled_and_stopped(world)
     writer = producer(world.config)
     writer.produce(
-        topics.projection_topic(world.prefix, "sessions", 1), key=b'["never-was"]', value=b"old", partition=0
+        topics.projection_topic(world.prefix, Sessions.name, Sessions.version),
+        key=b'["never-was"]',
+        value=b"old",
+        partition=0,
     )
     assert writer.flush(20) == 0
     assert ("sessions", b'["never-was"]') in world.topic_rows()

@@ -15,11 +15,13 @@ from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.amendments import amended_links, merge_amendments, read_amendment
 from dalsegno.model.path import choose_path
 from dalsegno.model.records import Event, Tombstone, Unreadable
+from dalsegno.projections.registry import built_in
 from dalsegno.testing.builder import SessionBuilder, shipped_schemas
 from dalsegno.testing.strategies import FUTURE, History, histories
 from examples import examples
 from shard_lab import Lab, apply, apply_in_batches, folded, paths, reads
 
+NAMES = [each.name for each in built_in()]
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -88,10 +90,10 @@ def test_folding_again_from_the_journal_changes_nothing(history: History, rnd: R
     lab = Lab()
     shard = apply_in_batches(lab, lab.open(), history.arrivals(rnd), rnd)
     before, counts = shard.digests(), shard.counts
-    rows = {name: list(reads(shard).public_rows(name)) for name in ("sessions", "tools", "usage")}
+    rows = {name: list(reads(shard).public_rows(name)) for name in NAMES}
     shard.clear_outbox(shard.outbox(10_000))
     shard.refold(["lifecycle", "sessions"])
-    shard.refold(["tools", "usage"])
+    shard.refold([name for name in NAMES if name != "sessions"])
     assert shard.digests() == before
     assert shard.counts == counts
     assert {name: list(reads(shard).public_rows(name)) for name in rows} == rows
@@ -153,7 +155,7 @@ def test_the_outbox_ends_with_the_rows(where: str, tmp_path: Path) -> None:
     forms = shard.forms
     wanted = {
         (name, forms.topic_key(key)): forms.value(name, row)
-        for name in ("sessions", "tools", "usage")
+        for name in NAMES
         for key, row in reads(shard).public_rows(name)
     }
     assert topic == wanted

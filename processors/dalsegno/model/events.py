@@ -161,7 +161,7 @@ class PackItem(Value, frozen=True, kw_only=True):
     item_id: str
     kind: PackItemKind
     mode: PackItemMode
-    position: int
+    position: int  # Index in the pack that results, from 0.
     tokens: int | None = None
     digest: bytes | None = None
     compression_id: str | None = None

@@ -320,7 +320,7 @@ class PackItem(TypedDict):
     item_id: str
     kind: PackItemKind
     mode: PackItemMode
-    position: int
+    position: int  # Index in the pack that results, from 0.
     tokens: int | None
     digest: bytes | None
     compression_id: str | None

@@ -7,12 +7,12 @@ and no floats, and none of them grows with the number of events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from dalsegno.model.lifecycle.state import Verdict
+from dalsegno.model.lifecycle.state import Verdict, bounded
 from dalsegno.model.records import Event
 
 RowId: TypeAlias = tuple[str | int, ...]
@@ -25,6 +25,7 @@ TEXT_LIMIT: Final = 500
 """Characters of a text that a row keeps; texts of any length come from outside."""
 
 R = TypeVar("R", bound=Struct)
+T = TypeVar("T")
 
 
 class HeadFacts(NamedTuple):
@@ -57,7 +58,10 @@ class Rows(Table[R], Protocol[R]):
         """Rows of the projection's ``private_row``."""
 
     def add(self, key: RowId, amounts: R) -> None:
-        """Rollups only: add whole numbers to the sums under ``key``; every field of ``amounts`` is an int."""
+        """Rollups only: add whole numbers to the sums under ``key``; every field of ``amounts`` is an int.
+
+        ``get(key)`` is then what the session itself has added there so far; None where that is nothing but zeros.
+        """
 
 
 class Projection(Generic[R]):
@@ -102,6 +106,24 @@ class Rollup(Projection[R]):
 def cut(text: str | None) -> str | None:
     """At most ``TEXT_LIMIT`` characters of a text from outside; None for None."""
     return None if text is None else text[:TEXT_LIMIT]
+
+
+def kept_id(id: str | None) -> str | None:
+    """An id from outside as rows keep it, equal to what it is as part of a row's id; None for None."""
+    return None if id is None else bounded(id)
+
+
+def first(members: Sequence[T], limit: int) -> tuple[list[T], int]:
+    """The first members of a list from outside, and how many more there are."""
+    return list(members[:limit]), max(0, len(members) - limit)
+
+
+def put_members(rows: Table[R], prefix: RowId, before: int, members: Sequence[R]) -> None:
+    """Members of a list of any length as rows of their own, numbered from 0, in place of the ``before`` ones there."""
+    for place, member in enumerate(members):
+        rows.put((*prefix, place), member)
+    for place in range(len(members), before):
+        rows.delete((*prefix, place))
 
 
 def clock(meta: Mapping[str, Any]) -> int | None:

@@ -11,7 +11,11 @@ from typing import Any, Final
 
 from dalsegno.errors import Failed, NotFound
 from dalsegno.projections.base import Projection
+from dalsegno.projections.compressions import Compressions
+from dalsegno.projections.context_packs import ContextPacks
+from dalsegno.projections.messages import Messages
 from dalsegno.projections.sessions import Sessions
+from dalsegno.projections.stages import Stages
 from dalsegno.projections.tools import Tools
 from dalsegno.projections.usage import Usage
 
@@ -20,7 +24,7 @@ _RESERVED: Final = frozenset({"lifecycle"})
 
 
 def built_in() -> list[Projection[Any]]:
-    return [Sessions(), Tools(), Usage()]
+    return [Sessions(), Stages(), ContextPacks(), Compressions(), Messages(), Tools(), Usage()]
 
 
 def installed() -> dict[str, Projection[Any]]:

@@ -9,11 +9,116 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+CompressionRowKind: TypeAlias = Literal["UNKNOWN", "COMPRESSION", "FORGOTTEN"]
+CompressionStatus: TypeAlias = Literal["UNKNOWN", "STARTED", "COMPLETED", "FAILED", "GIVEN_UP"]
+ContextRowKind: TypeAlias = Literal["UNKNOWN", "PACK", "ITEM", "REMOVED", "DROPPED"]
 SessionStatus: TypeAlias = Literal["UNKNOWN", "NEW", "CREATED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
 SessionProfile: TypeAlias = Literal["UNKNOWN", "STRICT", "OBSERVED", "IMPORTED"]
+StageRowKind: TypeAlias = Literal["UNKNOWN", "STAGE", "TRANSITION"]
+StageStatus: TypeAlias = Literal["UNKNOWN", "SCHEDULED", "STARTED", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 ToolCallStatus: TypeAlias = Literal[
     "UNKNOWN", "REQUESTED", "AUTHORIZED", "REJECTED", "STARTED", "OK", "ERROR", "FAILED", "UNKNOWN_OUTCOME", "DELEGATED"
 ]
+
+
+class CompressionRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """A compression, or an item forgotten by it. Ids: [compression_id], [compression_id, 'forgotten', n]."""
+
+    kind: CompressionRowKind = "COMPRESSION"
+    item_id: str | None = None  # Of a FORGOTTEN one, which holds nothing else.
+    status: CompressionStatus | None = None  # GIVEN_UP: by a recovery.
+    trigger: str | None = None  # Null: it was not started by an event of its own.
+    rule_id: str | None = None
+    rule_digest: bytes | None = None
+    input_digest: bytes | None = None  # With rule_id and rule_digest: the key under which it is used again.
+    output_digest: bytes | None = None
+    scope: int | None = None  # How many items it was started for; null: not started.
+    forgotten: int = 0  # Rows 'forgotten'.
+    method: str | None = None
+    effect: str | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    window_number: int | None = None
+    insert_at: int | None = None
+    prev_compression_id: str | None = None
+    inference_id: str | None = None
+    summary_digest: bytes | None = None
+    replacement_digest: bytes | None = None
+    stage_id: str | None = None
+    turn_id: str | None = None
+    started_seq: int | None = None
+    started_at: int | None = None
+    ended_seq: int | None = None
+    ended_at: int | None = None
+    error_class: str | None = None
+    error_message: str | None = None  # Its first 500 characters.
+
+
+class ContextPackRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """A pack, or a member of its difference. Ids: [pack_id], [pack_id, 'item'|'removed'|'dropped', n]."""
+
+    kind: ContextRowKind = "PACK"
+    item_id: str | None = None  # Of a member, as all up to source_uri; REMOVED holds nothing else.
+    rule_id: str | None = None  # Of a DROPPED one.
+    reason: str | None = None  # Of a DROPPED one: the first 500 characters.
+    item_kind: str | None = None
+    mode: str | None = None
+    position: int | None = None  # Index in the pack that results.
+    tokens: int | None = None
+    digest: bytes | None = None
+    compression_id: str | None = None
+    source_type: str | None = None  # Type of the newest event before the pack that the item's id names.
+    source_seq: int | None = None  # Its seq; null: no such event in this session.
+    source_uri: str | None = None  # Of a retrieved one.
+    seq: int | None = None  # Of a pack, as all that follows.
+    built_at: int | None = None
+    stage_id: str | None = None
+    turn_id: str | None = None
+    base_pack_id: str | None = None
+    items: int | None = None  # The base pack's less removed plus added; null: the base is not known here.
+    added: int = 0  # Rows 'item'.
+    removed: int = 0  # Rows 'removed'.
+    dropped: int = 0  # Rows 'dropped'.
+    compressed: int = 0  # Of the added ones: those with a compression_id.
+    compressions: list[str] = []  # Which: the first 8.
+    more_compressions: int = 0  # How many more.
+    token_total: int | None = None
+    token_budget: int | None = None
+    fits: bool | None = None
+    builder_version: str | None = None
+    tokenizer: str | None = None
+    template_digest: bytes | None = None
+    tools_digest: bytes | None = None
+    request_digest: bytes | None = None
+
+
+class ItemSource(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """The newest event that gave an item. Id: item_id. Not public."""
+
+    type: str
+    seq: int
+    uri: str | None = None
+
+
+class MessageRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """A message from outside the session. Id: seq of the event."""
+
+    message_id: str = ""
+    role: str = "UNKNOWN"
+    channel: str | None = None
+    received_at: int | None = None
+    stage_id: str | None = None
+    turn_id: str | None = None
+    text_parts: int = 0
+    reasoning_parts: int = 0
+    tool_call_parts: int = 0
+    tool_result_parts: int = 0
+    media_parts: int = 0
+    other_parts: int = 0  # OTHER and UNKNOWN.
+    characters: int = 0  # Of all parts' texts.
+    blob_bytes: int = 0  # Of all parts' blobs, as they say.
+    text: str = ""  # The first 200 characters of the TEXT parts, one line each.
+    digest: bytes | None = None  # SHA-256 of the JSON [[kind, call_id, name, text, blob digest in hex], ...].
 
 
 class SessionRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +129,7 @@ class SessionRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_f
     workflow_name: str = ""
     agent: str | None = None  # Of the newest turn.
     model: str | None = None  # Of the newest inference.
-    stage_id: str | None = None  # Of the newest started stage attempt.
+    stage_id: str | None = None  # Of the newest stage attempt that started, or in which a turn did.
     started_at: int | None = None  # Clock of the first event.
     last_event_at: int | None = None
     last_seq: int = 0  # Of the path; 0: nothing of it yet.
@@ -35,7 +140,9 @@ class SessionRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_f
     inferences: int = 0
     tool_calls: int = 0  # Requested.
     failed_tool_calls: int = 0  # Ended with an error, a failure or a rejection.
+    operations_open: int = 0  # All that a recovery would have to resolve; approvals and inputs are among them.
     approvals_open: int = 0
+    inputs_open: int = 0
     messages: int = 0
     compressions: int = 0
     input_tokens: int = 0
@@ -52,11 +159,54 @@ class SessionRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_f
     held_seq: int | None = None  # First seq that cannot be folded.
     superseded: int = 0  # Records that are not on the path.
     stubs: int = 0  # Events that an amendment replaced.
+    relation: str = "NONE"  # To parent_session, as SessionCreated says it.
+    parent_session: str | None = None
     forked_from: str | None = None
     forked_at_seq: int | None = None
     goal_digest: bytes | None = None
+    outcome: str | None = None  # Of a COMPLETED one.
     error_class: str | None = None
     error_message: str | None = None  # Its first 500 characters.
+
+
+class StageRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """A stage attempt, or a transition. Ids: ['stage', stage_id] and ['transition', its seq]."""
+
+    kind: StageRowKind = "STAGE"
+    status: StageStatus | None = None  # Of a stage.
+    stage_name: str | None = None  # Null: its schedule is not known here.
+    attempt: int | None = None
+    transition_id: str | None = None  # Its own, or that of the transition that scheduled the stage.
+    transition_seq: int | None = None  # Of the newest TransitionTaken with the stage's transition_id.
+    depends_on: list[str] = []  # The first 16.
+    more_depends_on: int = 0  # How many more.
+    scheduled_seq: int | None = None
+    scheduled_at: int | None = None
+    started_seq: int | None = None
+    started_at: int | None = None
+    ended_seq: int | None = None
+    ended_at: int | None = None
+    worker: str | None = None
+    inputs_digest: bytes | None = None
+    outputs_digest: bytes | None = None
+    error_class: str | None = None
+    reason: str | None = None  # Why it failed, was skipped or cancelled: the first 500 characters.
+    taken_at: int | None = None  # Of a transition, as all that follows.
+    from_stage: str | None = None
+    to_stage: str | None = None
+    guard_id: str | None = None
+    guard_result: bool | None = None
+    candidates: list[str] = []  # The first 16.
+    more_candidates: int = 0  # How many more.
+    guard_inputs: list[str] = []  # Names of the first 16.
+    guard_digests: list[bytes] = []  # Of guard_inputs, one each.
+    more_guard_inputs: int = 0  # How many more.
+
+
+class TransitionPlace(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a transition was taken last. Id: transition_id. Not public."""
+
+    seq: int
 
 
 class ToolCallRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):

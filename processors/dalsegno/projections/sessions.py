@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from dalsegno.model.lifecycle import Verdict
-from dalsegno.model.lifecycle.state import APPROVAL, TOOL
+from dalsegno.model.lifecycle.state import APPROVAL, INPUT, OPERATIONS, TOOL
 from dalsegno.model.records import FIRST_SEQ, Event
-from dalsegno.projections.base import ALL, HeadFacts, Projection, Rows, clock, cut, plus
+from dalsegno.projections.base import ALL, HeadFacts, Projection, Rows, clock, cut, kept_id, plus
 from dalsegno.projections.rows import SessionRow, SessionStatus
 
+_OPERATIONS = frozenset(OPERATIONS)
 _FAILED_OUTCOMES = frozenset({"FAILED", "CANCELLED", "GIVEN_UP"})
 
 _STATUS_AFTER: dict[str, SessionStatus] = {
@@ -27,7 +28,7 @@ _STATUS_AFTER: dict[str, SessionStatus] = {
 
 class Sessions(Projection[SessionRow]):
     name = "sessions"
-    version = 1
+    version = 2
     handles = ALL
     row = SessionRow
 
@@ -41,7 +42,10 @@ class Sessions(Projection[SessionRow]):
         _, findings, opened, closed = verdict
         if findings or opened or closed:
             row.findings += len(findings)
-            row.approvals_open += _count(opened, APPROVAL) - _count(closed, APPROVAL)
+            for kind, _ in opened:
+                _count_open(row, kind, 1)
+            for kind, _ in closed:
+                _count_open(row, kind, -1)
         change = _CHANGES.get(event.type)
         if change is not None:
             change(row, event.body, verdict)
@@ -68,6 +72,15 @@ class Sessions(Projection[SessionRow]):
         rows.put((), row)
 
 
+def _count_open(row: SessionRow, kind: str, by: int) -> None:
+    if kind in _OPERATIONS:
+        row.operations_open += by
+        if kind == APPROVAL:
+            row.approvals_open += by
+        elif kind == INPUT:
+            row.inputs_open += by
+
+
 def _count(operations: tuple[tuple[str, str], ...], kind: str) -> int:
     found = 0
     for each, _ in operations:
@@ -92,12 +105,17 @@ def _created(row: SessionRow, body: Any, _: Verdict) -> None:
     row.workflow_name = cut(body["workflow_name"]) or ""
     goal = body["goal"]
     row.goal_digest = None if goal is None else goal["digest"]
+    row.relation, row.parent_session = body["relation"], kept_id(body["parent_session"])
 
 
 def _forked(row: SessionRow, body: Any, _: Verdict) -> None:
     row.status = _STATUS_AFTER["SessionForked"]
-    row.forked_from = body["parent_session"][:200]
+    row.forked_from = kept_id(body["parent_session"])
     row.forked_at_seq = body["parent_at"]["seq"]
+
+
+def _session_completed(row: SessionRow, body: Any, _: Verdict) -> None:
+    row.status, row.outcome = _STATUS_AFTER["SessionCompleted"], body["outcome"]
 
 
 def _session_failed(row: SessionRow, body: Any, _: Verdict) -> None:
@@ -111,11 +129,14 @@ def _recovered(row: SessionRow, _: Any, verdict: Verdict) -> None:
 
 
 def _stage_started(row: SessionRow, body: Any, _: Verdict) -> None:
-    row.stage_id = cut(body["stage_id"])
+    row.stage_id = kept_id(body["stage_id"])
 
 
 def _turn_started(row: SessionRow, body: Any, _: Verdict) -> None:
     row.turns += 1
+    stage_id = body["meta"].get("stage_id")
+    if stage_id is not None:
+        row.stage_id = kept_id(stage_id)
     if body["agent"] is not None:
         row.agent = cut(body["agent"])
 
@@ -192,6 +213,7 @@ _CHANGES: dict[str, Callable[[SessionRow, Any, Verdict], None]] = {
     **{type_: _set_status(status) for type_, status in _STATUS_AFTER.items()},
     "SessionCreated": _created,
     "SessionForked": _forked,
+    "SessionCompleted": _session_completed,
     "SessionFailed": _session_failed,
     "SessionRecovered": _recovered,
     "StageStarted": _stage_started,

@@ -75,6 +75,7 @@ class ModelScript(Script):
         self.outcome = "SUCCESS"
         self.last_inference: str | None = None
         self._packs = 0
+        self._packed = 0
         self._compressions = 0
         self.wanted: list[Call] = []
 
@@ -185,9 +186,10 @@ class ModelScript(Script):
         base = None if self._packs == 1 else f"p{self._packs - 1}"
         added = [
             PackItem(item_id=item_id, kind=kind, mode="FULL", position=i, tokens=120, digest=self.texts.digest())  # type: ignore[arg-type]
-            for i, (item_id, kind) in enumerate(self.items)
+            for i, (item_id, kind) in enumerate(self.items, self._packed)
         ]
         self.items.clear()
+        self._packed += len(added)
         yield ContextPackBuilt(
             pack_id=pack_id,
             base_pack_id=base,

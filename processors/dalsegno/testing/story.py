@@ -141,7 +141,7 @@ class Story(Script):
                     item_id=item,
                     kind="MESSAGE" if first else "TOOL_RESULT",
                     mode="FULL",
-                    position=0,
+                    position=0 if first else 1,
                     digest=self.texts.digest(),
                 )
             ],

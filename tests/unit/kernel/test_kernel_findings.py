@@ -13,13 +13,13 @@ from dalsegno.model.records import Event
 from dalsegno.testing.builder import SessionBuilder, Written
 from dalsegno.testing.reference import settle
 from dalsegno.testing.strategies import strange_frame
-from kernel_world import Worker, World
+from kernel_world import Worker, World, projections_of
 from shard_lab import Lab, apply, folded, paths
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    logging.getLogger("dalsegno.state").setLevel(logging.ERROR)
+def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> World:
+    caplog.set_level(logging.ERROR, logger="dalsegno.state")
     return World(tmp_path, partitions=1, workers=2, disk=False)
 
 
@@ -34,7 +34,7 @@ def live(world: World, worker: Worker) -> None:
 
 
 def told(world: World) -> dict[str, dict[bytes, bytes]]:
-    return {name: dict(world.topic(0, name)) for name in ("sessions", "tools", "usage", "trail")}
+    return {each.name: dict(world.topic(0, each.name)) for each in projections_of(world.trail)}
 
 
 def wanted(world: World) -> dict[str, dict[bytes, bytes]]:

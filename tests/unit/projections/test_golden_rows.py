@@ -20,7 +20,11 @@ ROWS = json.loads(GOLDEN.with_name("session_40.rows.json").read_text(encoding="u
 # fails: raise the projection's version first, then correct the digest here.
 DIGESTS = {
     ("lifecycle", 1): "186869c9a4907170d41d3256cfc76594c80f2f91a3812f9dd17fd6d3152aaa54",
-    ("sessions", 1): "492af14b3ddd62a3a3fa7448fcfa3ecdc3650e3ffa4b3f92d8dc03686a5767da",
+    ("sessions", 2): "2332890ce61ff30dd17d49de7165483dcc7941077cffe2168a11334e46692dc3",
+    ("stages", 1): "8b02e6734bfed119d9ed35c0cd09b913c139ffe1e907fb2cffe045216ff69285",
+    ("context_packs", 1): "1498a3ea6c2d7e3f5b0e6bab8d4b59f8591f54666766c27f67264431171b4a2d",
+    ("compressions", 1): "0000000000000000000000000000000000000000000000000000000000000000",
+    ("messages", 1): "fd38a602c46a8bb65713f3494104104f09858f3e43c4fa65bbfeccada95dd0b6",
     ("tools", 1): "0a94de9b94132a3d643aa8d4f60de40ca0a7c2009fdd84541179bd0ac04ec113",
     ("usage", 1): "0b4eb0dfe96f1af6244e7d6bd4bb1db0ab3d6060b8b43f92a1a8f1a6227d92ef",
 }
