@@ -84,6 +84,8 @@ def _tell(outcome: ImportOutcome) -> None:
         f"{data['records_kept_as_notes']} kept as notes, {data['records_repeated']} repeated, "
         f"{data['records_skipped']} left out; {data['events_made']} events made"
     )
+    if data["waiting"]:
+        note(f"  left out until the file has grown: {_counted(data['waiting'])}")
     written = outcome.written
     note(
         f"  {'would write' if outcome.dry_run else 'wrote'} {len(written)} of {len(outcome.sessions)} sessions"

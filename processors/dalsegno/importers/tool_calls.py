@@ -142,11 +142,11 @@ class ToolCalls:
         synthesized: bool = False,
     ) -> None:
         """``synthesized``: that it started is concluded from its end; its time is then not known."""
-        if not call.allowed:
-            self.let_run(call, source)
-        event = ToolCallStarted(tool_call_id=call.id, executor=executor, child_session=child_session)
-        call.started, call.began = True, None if synthesized else source.time
         at = source._replace(time=None) if synthesized else source
+        if not call.allowed:
+            self.let_run(call, at)
+        event = ToolCallStarted(tool_call_id=call.id, executor=executor, child_session=child_session)
+        call.started, call.began = True, at.time
         self._add(call, event, at, self._harness, synthesized=synthesized)
 
     def receive(

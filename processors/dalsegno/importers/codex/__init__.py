@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
-from dalsegno.importers.codex.records import Native, usable_id
+from dalsegno.importers.codex.records import Findings, Native, usable_id
 from dalsegno.importers.codex.section import Section
 from dalsegno.importers.json_file import foreign
 from dalsegno.importers.json_lines import Line, read_lines
 from dalsegno.importers.opening import session_id_of
 
 WANTED = "a Codex rollout (JSONL)"
+_MOST_LINES = 3
 
 
 class CodexImporter(Importer):
@@ -54,7 +55,7 @@ class _Parts:
         self._report = report
         self._seen: set[str] = set()
         self._unnamed: Counter[str] = Counter()
-        self._timeless = report.records.copy()  # an empty counter of the same kind
+        self.findings = Findings()
 
     def next(self, native: Native) -> Section:
         own = usable_id(native.payload.get("id"))
@@ -70,10 +71,18 @@ class _Parts:
                 + ("without an id" if own is None else f"with the id of an earlier one ({own})")
                 + ": it is named by that line"
             )
-        return Section(self._importer, session_id, own, native, self._report)
+        return Section(self._importer, session_id, own, native, self._report, self.findings)
 
     def warn(self) -> None:
-        pass
+        """What is said once, at the end of the file."""
+        for lines, said in (
+            (self.findings.timeless, "no time that can be read, so that their events have none"),
+            (self.findings.loose, "results of calls that nobody asked for in their session, kept as notes"),
+        ):
+            if lines:
+                more = len(lines) - _MOST_LINES
+                numbers = ", ".join(map(str, lines[:_MOST_LINES])) + (f" and {more} more" if more > 0 else "")
+                self._report.warnings.append(f"{said}: line {numbers}")
 
 
 def _native(path: Path, line: Line, *, first: bool) -> Native:

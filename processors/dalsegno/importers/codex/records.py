@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from dalsegno.importers.builder import Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_lines import Line
 from dalsegno.importers.payload import parse_time, short_text
+
+Outcome: TypeAlias = Literal["mapped", "note", "repeat", "waits"]
+MAPPED: Outcome = "mapped"
+NOTE: Outcome = "note"
+REPEAT: Outcome = "repeat"
+WAITS: Outcome = "waits"
+"""What became of a record; one that waits is settled later."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,119}\Z")
 
@@ -17,7 +25,16 @@ PROVIDER_CALLS = frozenset({"web_search_call", "image_generation_call"})
 """Calls that the provider ran itself, while it answered: the item is their result too."""
 CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call", *PROVIDER_CALLS})
 
-TURN_CLOSERS = frozenset({"task_started", "task_complete", "turn_aborted"})
+ANSWER = frozenset({"reasoning", *CALLS})
+"""Items that only a model says; of messages, those of the assistant."""
+BEHIND_ANSWERS = frozenset(
+    {
+        "session_meta", "turn_context", "compacted", "response_item.message", "response_item.agent_message",
+        "event_msg.task_started", "event_msg.task_complete", "event_msg.turn_aborted",
+        *(f"response_item.{name}" for name in OUTPUTS),
+    }
+)  # fmt: skip
+"""Kinds that come only when a model has said all of its answer."""
 
 KNOWN_NOTES = frozenset(
     {
@@ -30,12 +47,21 @@ KNOWN_NOTES = frozenset(
                 "exec_command_end", "exited_review_mode", "guardian_assessment", "image_generation_end",
                 "item_completed", "mcp_tool_call_end", "patch_apply_end", "sub_agent_activity", "thread_goal_updated",
                 "thread_name_updated", "thread_settings_applied", "token_count", "undo_completed",
-                "view_image_tool_call", "web_search_end",
+                "view_image_tool_call", "turn_diff", "warning", "web_search_end",
             )
         ),
     }
 )  # fmt: skip
 """Types that are known and have no event of their own."""
+
+
+@dataclass
+class Findings:
+    """Lines of a file that people should know of, by number."""
+
+    timeless: list[int] = field(default_factory=list)
+    loose: list[int] = field(default_factory=list)
+    """Results of calls that no answer of the session asked for."""
 
 
 class Native:

@@ -1,7 +1,7 @@
 """What a rollout tells twice: as an item of the model's history, and as an event for whoever watches. Pure.
 
-The item counts, the event is its repeat; either may come first. An event that waits for its item waits until another
-item of its kind comes instead, or the turn or the session ends: then it told something of its own.
+The item counts, the event is its repeat; either may come first. An event that waits for its item does so until the turn
+or the session ends: then it told something of its own.
 """
 
 from __future__ import annotations
@@ -16,42 +16,45 @@ ASSISTANT = "assistant"
 REASONING = "reasoning"
 
 
-class Waiting(NamedTuple):
+class _Waiting(NamedTuple):
     role: str
     text: str
     native: Native
 
 
 class Twins:
+    """The items and events of one turn that have not met their like."""
+
     def __init__(self) -> None:
         self._items: Counter[tuple[str, str]] = Counter()
-        self.waiting: list[Waiting] = []
+        self._waiting: list[_Waiting] = []
 
-    def item(self, role: str, texts: list[str]) -> tuple[list[Native], list[Native]]:
-        """An item came: the events that it repeats, and those that waited in vain for one like it."""
-        repeated, given_up = [], []
-        for one in [waiting for waiting in self.waiting if waiting.role == role]:
-            self.waiting.remove(one)
-            if one.text in texts:
-                texts = list(texts)
-                texts.remove(one.text)
-                repeated.append(one.native)
+    def item(self, role: str, texts: list[str]) -> list[Native]:
+        """An item came: the events before it that it repeats."""
+        repeated = []
+        for text in texts:
+            found = next((one for one in self._waiting if (one.role, one.text) == (role, text)), None)
+            if found is None:
+                self._items[role, text] += 1
             else:
-                given_up.append(one.native)
-        self._items.update((role, text) for text in texts)
-        return repeated, given_up
+                self._waiting.remove(found)
+                repeated.append(found.native)
+        return repeated
 
     def event(self, role: str, text: str, native: Native) -> bool:
         """An event came: True if it repeats an item; else it waits."""
         if self._items[role, text] > 0:
             self._items[role, text] -= 1
             return True
-        self.waiting.append(Waiting(role, text, native))
+        self._waiting.append(_Waiting(role, text, native))
         return False
 
-    def end(self) -> list[Native]:
-        """The turn or the session ends: the events that waited in vain."""
-        given_up = [waiting.native for waiting in self.waiting]
-        self.waiting.clear()
-        self._items.clear()
-        return given_up
+    def end(self, *roles: str) -> list[Native]:
+        """What these roles say from now on is something else: the events of theirs that waited in vain."""
+        in_vain = [one for one in self._waiting if one.role in roles]
+        self._waiting = [one for one in self._waiting if one.role not in roles]
+        self._items = Counter({key: left for key, left in self._items.items() if key[0] not in roles})
+        return [one.native for one in in_vain]
+
+    def waiting(self) -> list[Native]:
+        return [one.native for one in self._waiting]

@@ -1,0 +1,117 @@
+"""Items of a model's history: what a model said and asked for, and what came back. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from dalsegno.importers.codex.records import CALLS, Native
+from dalsegno.importers.payload import JSON_TYPE, TEXT_TYPE, BlobMaker, json_bytes, short_text, text_bytes
+from dalsegno.importers.transcript import Wanted
+from dalsegno.model.events import Part
+from dalsegno.model.payloads import ReceiptStatus
+
+_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+_EXIT_CODE = re.compile(r"(?:Exit code: |Process exited with code )(-?[0-9]{1,9})\Z")
+_HEAD_LINES = 8
+"""The harness puts the exit code above the output, among a few lines of its own."""
+_FAILED = frozenset({"failed", "incomplete"})
+
+
+def texts_of(content: Any) -> list[str]:
+    """The texts of a content list, or of a text alone."""
+    if isinstance(content, str):
+        return [content]
+    items = content if isinstance(content, list) else []
+    return [item["text"] for item in items if _is_text(item)]
+
+
+def parts_of(content: Any, blobs: BlobMaker) -> list[Part]:
+    """A message's content as parts; what is no text stands whole."""
+    items = content if isinstance(content, list) else [] if content is None else [content]
+    return [_part(item, blobs) for item in items]
+
+
+def output_parts(items: Iterable[Native], blobs: BlobMaker) -> list[Part]:
+    """All that a model said in one answer."""
+    parts: list[Part] = []
+    for native in items:
+        payload = native.payload
+        if native.payload_type == "reasoning":
+            texts = [*texts_of(payload.get("summary")), *texts_of(payload.get("content"))]
+            parts += [blobs.part(text, "REASONING") for text in texts]
+        elif native.payload_type in CALLS:
+            wanted = wanted_of(native)
+            blob = None if wanted.arguments is None else blobs.of_bytes(wanted.arguments, wanted.media_type)
+            call_id = short_text(wanted.native_id) or None
+            parts.append(Part(kind="TOOL_CALL", call_id=call_id, name=short_text(wanted.name), blob=blob))
+        else:
+            parts += parts_of(payload.get("content"), blobs)
+    return parts
+
+
+def wanted_of(native: Native) -> Wanted:
+    """A call as the model asked for it; its arguments as the bytes received."""
+    payload, kind = native.payload, native.payload_type
+    native_id = str(payload.get("call_id") or payload.get("id") or "")
+    name = payload.get("name") or kind.removesuffix("_call")
+    if payload.get("namespace"):
+        name = f"{payload['namespace']}.{name}"
+    given = payload.get("input", payload.get("arguments", payload.get("action")))
+    if given is None:
+        return Wanted(native_id, str(name), None, JSON_TYPE)
+    if kind == "custom_tool_call" and isinstance(given, str):
+        return Wanted(native_id, str(name), text_bytes(given), TEXT_TYPE)
+    data = text_bytes(given) if isinstance(given, str) else json_bytes(given)
+    return Wanted(native_id, str(name), data, JSON_TYPE)
+
+
+def result_of(native: Native) -> Any:
+    """What a tool gave back, as received."""
+    payload = native.payload
+    return payload.get("tools") if native.payload_type == "tool_search_output" else payload.get("output")
+
+
+def exit_code_of(result: Any) -> int | None:
+    """The exit code that the harness put into the result of a command: as a field, or in the lines above the output."""
+    if isinstance(result, list):
+        result = next(iter(texts_of(result)), None)
+    if not isinstance(result, str):
+        return None
+    if result.startswith("{"):
+        try:
+            metadata = json.loads(result).get("metadata")
+        except (ValueError, RecursionError):
+            return None
+        code = metadata.get("exit_code") if isinstance(metadata, dict) else None
+        return code if isinstance(code, int) and not isinstance(code, bool) and abs(code) < 2**31 else None
+    for line in result.split("\n", _HEAD_LINES)[:_HEAD_LINES]:
+        found = _EXIT_CODE.match(line)
+        if found:
+            return int(found.group(1))
+        if line == "Output:":
+            return None
+    return None
+
+
+def status_of(native: Native, exit_code: int | None) -> ReceiptStatus:
+    """ERROR where a tool that ran says so itself."""
+    output = native.payload.get("output")
+    told = isinstance(output, dict) and output.get("success") is False
+    return "ERROR" if told or native.payload.get("status") in _FAILED or exit_code else "OK"
+
+
+def _is_text(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") in _TEXTS and isinstance(item.get("text"), str)
+
+
+def _part(item: Any, blobs: BlobMaker) -> Part:
+    if isinstance(item, str):
+        return blobs.part(item)
+    if _is_text(item) and not any(value for name, value in item.items() if name not in ("type", "text")):
+        return blobs.part(item["text"])
+    kind = item.get("type") if isinstance(item, dict) else None
+    media = isinstance(kind, str) and ("image" in kind or "audio" in kind)
+    return Part(kind="MEDIA" if media else "OTHER", name=short_text(kind) or None, blob=blobs.of_json(item))

@@ -1,0 +1,317 @@
+"""One session of a rollout, record by record. Pure.
+
+What may still turn out to be something else waits: an announced turn for its first answer, an event for the item that
+it repeats, the items of an answer for its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from dalsegno.importers.base import ImportedSession, ImportReport
+from dalsegno.importers.builder import SessionBuilder
+from dalsegno.importers.codex import items
+from dalsegno.importers.codex.answers import Answers
+from dalsegno.importers.codex.records import (
+    ANSWER,
+    BEHIND_ANSWERS,
+    CALLS,
+    KNOWN_NOTES,
+    MAPPED,
+    NOTE,
+    OUTPUTS,
+    REPEAT,
+    WAITS,
+    Findings,
+    Native,
+    Outcome,
+    usable_id,
+)
+from dalsegno.importers.codex.settings import HARNESS, Settings, begin
+from dalsegno.importers.codex.twins import ASSISTANT, REASONING, USER, Twins
+from dalsegno.importers.payload import count, short_text
+from dalsegno.importers.transcript import Transcript
+from dalsegno.model.events import CompressionCompleted, ErrorRecorded, MessageReceived
+from dalsegno.model.payloads import MessageRole, TurnAbortReason
+from dalsegno.model.records import Actor
+
+_ROLES: dict[str, MessageRole] = {"system": "SYSTEM", "developer": "DEVELOPER", "user": "USER"}
+_ABORTED: dict[str, TurnAbortReason] = {"replaced": "REPLACED", "budget_limited": "LIMIT", "interrupted": "INTERRUPTED"}
+_TOLD_AGAIN = {
+    "event_msg.user_message": (USER, "message"),
+    "event_msg.agent_message": (ASSISTANT, "message"),
+    "event_msg.agent_reasoning": (REASONING, "text"),
+}
+_COMPLETED = {"UserMessage": USER, "AgentMessage": ASSISTANT, "Reasoning": REASONING}
+
+_Handler: TypeAlias = Callable[[Native], Outcome]
+
+
+class Section:
+    """The session that begins with this ``session_meta``. Each record is counted where it is settled."""
+
+    def __init__(
+        self, importer: str, session_id: str, native_id: str | None, meta: Native, report: ImportReport, seen: Findings
+    ) -> None:
+        self._report, self._seen, self._meta = report, seen, meta
+        builder = SessionBuilder(session_id=session_id, importer=importer, started=meta.source.time)
+        provider = meta.payload.get("model_provider")
+        self._transcript = Transcript(builder, HARNESS)
+        self._settings = Settings(self._transcript, short_text(provider) if isinstance(provider, str) else None)
+        self._ids = {native_id, usable_id(meta.payload.get("forked_from_id"))} - {None}
+        self._twins = Twins()
+        self._answers = Answers(self._transcript, self._settings, seen)
+        self._announced: Native | None = None
+        self._told = False
+        self._said: str | None = None
+        self._compressions = self._compressions_told = self._message_count = 0
+        self._message_ids: set[str] = set()
+        self._handlers: dict[str, _Handler] = {
+            "session_meta": self._meta_again,
+            "turn_context": self._settings.turn_context,
+            "compacted": self._compacted,
+            "response_item.message": self._message,
+            "response_item.agent_message": self._agent_message,
+            "event_msg.task_started": self._task_started,
+            "event_msg.task_complete": self._task_complete,
+            "event_msg.turn_aborted": self._turn_aborted,
+            "event_msg.error": self._error,
+            "event_msg.token_count": self._token_count,
+            "event_msg.item_completed": self._item_completed,
+            "event_msg.context_compacted": self._context_compacted,
+            **dict.fromkeys(_TOLD_AGAIN, self._told_again),
+            **dict.fromkeys((f"response_item.{kind}" for kind in OUTPUTS), self._answers.output),
+        }
+        self._count(meta)
+        begin(importer, builder, meta)
+        self._settle(meta, MAPPED)
+
+    def is_about(self, meta: Native) -> bool:
+        """Whether a further ``session_meta`` speaks of this session, or of the one whose history its file repeats."""
+        return meta.payload.get("id") in self._ids
+
+    def feed(self, native: Native) -> None:
+        self._count(native)
+        if native.type == "response_item" and (
+            native.payload_type in ANSWER or (native.payload_type == "message" and _role(native) == "assistant")
+        ):
+            self._answer_goes_on(native)
+            return
+        if native.kind in BEHIND_ANSWERS:
+            self._settle_all(self._answers.close(), MAPPED)
+        handler = self._handlers.get(native.kind)
+        if handler is None and native.kind not in KNOWN_NOTES:
+            self._report.unknown[native.kind] += 1
+        self._settle(native, NOTE if handler is None else handler(native))
+
+    def ended(self) -> ImportedSession:
+        """Another session begins: nothing of this one comes any more."""
+        self._settle_all(self._answers.close(), MAPPED)
+        self._begin_announced()
+        self._give_up(USER, ASSISTANT, REASONING)
+        return self._transcript.builder.session()
+
+    def cut_off(self) -> ImportedSession:
+        """The file ends, and may go on later: what is open is left for then."""
+        announced = [] if self._announced is None else [self._announced]
+        for native in [*self._answers.said, *self._twins.waiting(), *announced]:
+            self._report.waiting[native.kind] += 1
+        return self._transcript.builder.session()
+
+    # --- counting ----------------------------------------------------------------------------------------------------
+
+    def _count(self, native: Native) -> None:
+        self._report.records[native.kind] += 1
+        if native.source.time is None:
+            self._seen.timeless.append(native.line.number)
+
+    def _settle(self, native: Native, outcome: Outcome) -> None:
+        kind = native.kind
+        if outcome == WAITS:
+            return
+        if outcome == NOTE:
+            self._transcript.note(f"codex.{kind}", native.fields.take_all(), native.source)
+        counted = {MAPPED: self._report.mapped, NOTE: self._report.notes, REPEAT: self._report.repeats}
+        counted[outcome][kind] += 1
+        self._report.left(kind, native.left())
+
+    def _settle_all(self, natives: Iterable[Native], outcome: Outcome) -> None:
+        for native in natives:
+            self._settle(native, outcome)
+
+    def _give_up(self, *roles: str) -> None:
+        """Events that told something of their own after all."""
+        self._settle_all(self._twins.end(*roles), NOTE)
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    def _task_started(self, native: Native) -> Outcome:
+        """The turn begins with the first answer, behind the messages and settings that it begins with."""
+        self._begin_announced()
+        self._end_turn(native, synthesized=True)
+        self._announced = native
+        return WAITS
+
+    def _begin_announced(self) -> None:
+        if self._announced is not None:
+            self._transcript.begin_turn(self._announced.source, synthesized=False)
+            self._settle(self._announced, MAPPED)
+            self._announced, self._told = None, True
+
+    def _begin_turn(self, native: Native) -> None:
+        self._begin_announced()
+        if self._transcript.turn is None:
+            self._transcript.begin_turn(native.source, synthesized=True)
+            self._told = False
+
+    def _end_turn(self, native: Native, aborted: TurnAbortReason | None = None, *, synthesized: bool = False) -> bool:
+        ended = self._transcript.end_turn(native.source, aborted, synthesized=synthesized)
+        if ended:
+            self._give_up(USER, ASSISTANT, REASONING)
+        return ended
+
+    def _task_complete(self, native: Native) -> Outcome:
+        self._begin_announced()
+        if native.payload.get("last_agent_message") == self._said:
+            native.fields.take("last_agent_message")
+        error = native.payload.get("error")
+        if isinstance(error, dict):
+            native.fields.take("error")
+            self._failed(error, native)
+        return MAPPED if self._end_turn(native) or isinstance(error, dict) else NOTE
+
+    def _turn_aborted(self, native: Native) -> Outcome:
+        self._begin_announced()
+        if self._transcript.turn is None:
+            return NOTE
+        reason = str(native.payload.get("reason"))
+        if reason in _ABORTED:
+            native.fields.take("reason")
+        self._end_turn(native, _ABORTED.get(reason, "CANCELLED"))
+        return MAPPED
+
+    def _error(self, native: Native) -> Outcome:
+        self._failed(native.fields.data, native)
+        native.fields.take_each("message", "codex_error_info")
+        return MAPPED
+
+    def _failed(self, error: dict[str, Any], native: Native) -> None:
+        info = error.get("codex_error_info")
+        name = info if isinstance(info, str) else next(iter(info), None) if isinstance(info, dict) else None
+        told = self._transcript.blobs.error(
+            name or "CodexError", error.get("message"), None if isinstance(info, str) else info
+        )
+        self._transcript.add(ErrorRecorded(error=told), native.source)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _answer_goes_on(self, native: Native) -> None:
+        self._begin_turn(native)
+        self._answers.goes_on(native)
+        if native.payload_type in CALLS:
+            return
+        reasoning = native.payload_type == "reasoning"
+        texts = items.texts_of(native.payload.get("summary" if reasoning else "content"))
+        self._said = self._said if reasoning else (texts[-1] if texts else None)
+        self._settle_all(self._twins.item(REASONING if reasoning else ASSISTANT, texts), REPEAT)
+
+    def _token_count(self, native: Native) -> Outcome:
+        if not self._answers.has_new_tokens(native):
+            return NOTE
+        self._settle_all(self._answers.close(native), MAPPED)
+        return MAPPED
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def _message(self, native: Native) -> Outcome:
+        role = _role(native)
+        if role not in _ROLES:
+            return NOTE
+        texts = items.texts_of(native.payload.get("content"))
+        if role == "user":
+            self._settle_all(self._twins.item(USER, ["".join(texts)]), REPEAT)
+            if not self._told and self._transcript.end_turn(native.source, synthesized=True):
+                self._give_up(ASSISTANT, REASONING)
+        self._said_to_model(native, _ROLES[role], Actor("USER", "user") if role == "user" else HARNESS)
+        native.fields.take("role")
+        return MAPPED
+
+    def _agent_message(self, native: Native) -> Outcome:
+        """What another agent said to this one."""
+        author = native.fields.take_text("author")
+        self._said_to_model(native, "EXTERNAL_AGENT", Actor("AGENT", short_text(author or "unknown")))
+        return MAPPED
+
+    def _said_to_model(self, native: Native, role: MessageRole, actor: Actor) -> None:
+        self._message_count += 1
+        message_id = usable_id(native.payload.get("id"))
+        if message_id is None or message_id in self._message_ids:
+            message_id = f"m{self._message_count}"
+        else:
+            native.fields.take("id")
+        self._message_ids.add(message_id)
+        parts = items.parts_of(native.fields.take("content"), self._transcript.blobs)
+        event = MessageReceived(message_id=message_id, role=role, parts=parts)
+        self._transcript.add(event, native.source, actor)
+
+    def _told_again(self, native: Native) -> Outcome:
+        role, name = _TOLD_AGAIN[native.kind]
+        text = native.payload.get(name)
+        if not isinstance(text, str):
+            return NOTE
+        return self._twin(role, text, native, name)
+
+    def _item_completed(self, native: Native) -> Outcome:
+        item = native.payload.get("item")
+        role = _COMPLETED.get(str(item.get("type"))) if isinstance(item, dict) else None
+        if not isinstance(item, dict) or role is None:
+            return NOTE
+        content = item.get("summary_text") if role == REASONING else item.get("content")
+        text = "".join(each if isinstance(each, str) else str(each.get("text", "")) for each in _each(content))
+        return self._twin(role, text, native, "item") if text else NOTE
+
+    def _twin(self, role: str, text: str, native: Native, name: str) -> Outcome:
+        native.fields.take(name)
+        return REPEAT if self._twins.event(role, text, native) else WAITS
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    def _compacted(self, native: Native) -> Outcome:
+        """The history that a model is shown from now on, whole; older versions only say what it was summed up as."""
+        self._compressions += 1
+        self._compressions_told += 1
+        fields, blobs, number = native.fields, self._transcript.blobs, self._compressions
+        history, summary = fields.take("replacement_history"), fields.take_text("message")
+        whole = isinstance(history, list)
+        replacement = blobs.of_json(history) if whole else None
+        event = CompressionCompleted(
+            compression_id=f"session/k{number}",
+            method="REPLACE_HISTORY" if whole else "SUMMARY",
+            effect="REAPPLIABLE" if whole else "MARKER_ONLY",
+            prev_compression_id=f"session/k{number - 1}" if number > 1 else None,
+            window_number=count(fields.take("window_number")),
+            output_digest=None if replacement is None else replacement.digest,
+            summary=blobs.of_text(summary) if summary else None,
+            replacement=replacement,
+        )
+        self._transcript.add(event, native.source)
+        return MAPPED
+
+    def _context_compacted(self, _: Native) -> Outcome:
+        """Tells watchers of the ``compacted`` before it."""
+        if not self._compressions_told:
+            return NOTE
+        self._compressions_told -= 1
+        return REPEAT
+
+    def _meta_again(self, native: Native) -> Outcome:
+        return REPEAT if native.payload == self._meta.payload else NOTE
+
+
+def _each(content: Any) -> Iterable[Any]:
+    return [each for each in content if isinstance(each, str | dict)] if isinstance(content, list) else []
+
+
+def _role(native: Native) -> str:
+    return str(native.payload.get("role"))
