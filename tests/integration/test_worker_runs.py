@@ -21,6 +21,7 @@ from dalsegno.log.schema_topic import read_schemas
 from dalsegno.snapshots.catalog import Pointer, read_catalog
 from dalsegno.snapshots.request import ask_for_snapshots
 from dalsegno.streams.faults import KILL_VARIABLE, fault_from_environment
+from harness_cli import Cli
 from harness_worker import World, wait_for
 
 pytestmark = pytest.mark.broker
@@ -306,3 +307,23 @@ def test_the_kill_hook_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert killed == [signal.SIGKILL]
     fault_from_environment({})("emit.3")
     assert len(killed) == 1
+
+
+def test_workers_are_listed_and_drained_from_anywhere(world: World, cli: Cli) -> None:
+    world.produce(100)
+    first, second = world.start("a"), world.start("b")
+    world.settle()
+    listed = wait_for(lambda: len(found := cli("worker", "list").json) == 2 and found, "two workers in the list")
+    assert {each["pid"] for each in listed} == {first.process.pid, second.process.pid}
+    (drained,) = [each["worker_id"] for each in listed if each["pid"] == first.process.pid]
+    said = cli("worker", "drain", drained[:8], "--reason", "a new release")
+    assert said.json == [{"worker": drained, "state": "STOPPED"}]
+    assert first.wait_dead() == 0
+    assert "a new release" in first.tail()
+    assert [each["pid"] for each in cli("worker", "list").json] == [second.process.pid]
+    assert "no running worker" in cli("worker", "drain", drained, code=4).err
+    world.settle()
+    cli("worker", "drain", "--all")
+    assert second.wait_dead() == 0
+    assert cli("worker", "list").json == []
+    assert {each["state"] for each in cli("worker", "list", "--all").json} == {"STOPPED"}

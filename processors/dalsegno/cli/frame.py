@@ -37,7 +37,7 @@ COMMANDS = {
     "snapshot": Listed("snapshot", "Take snapshots of the shards, prove them, remove old ones."),
     "group": Listed("group", "Consumer groups, and the offsets of dalsegno's own one."),
     "replay": Listed("replay", "Build the projections anew from a place in the log."),
-    "worker": Listed("worker", "Run a worker, or ask how the workers of this machine are."),
+    "worker": Listed("worker", "Run a worker, look at this machine's, list and drain those of all machines."),
     "import": Listed("import_", "Import recordings of other harnesses."),
     "workload": Listed("workload", "Publish made-up sessions with the skew of real ones."),
     "verify": Listed("verify", "Fold the log again and compare with the live state."),

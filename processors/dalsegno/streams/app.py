@@ -1,7 +1,7 @@
 """The worker as a Faust application: everything runs from here.
 
     reader (service, own thread) -> channel of two batches -> agent ``project`` -> shard.apply on a thread
-    emitter, control listener, supervisor: services beside it, each on a thread of its own
+    emitter, control listener, supervisor, announcer: services beside it, each on a thread of its own
 
 Faust's own consumer stays out: it commits past messages that are in flight, and knows neither pause with a later seek
 nor offsets with metadata. What is used of it is the application, its services, the channel and the agent. Faust
@@ -36,6 +36,7 @@ from faust.contrib.asgi import faust_app_running
 from dalsegno.errors import WaitTimeout
 from dalsegno.state.collector import collect_rarely
 from dalsegno.streams.config import WorkerConfig
+from dalsegno.streams.roster import LOOK_SECONDS
 from dalsegno.streams.worker import READER, Worker
 
 log = logging.getLogger("dalsegno.streams")
@@ -118,6 +119,7 @@ async def _serve(worker: Worker, stop: asyncio.Event) -> None:
     others = [
         _Repeated("control", 0.0, worker.listen, worker),
         _Repeated("supervisor", SUPERVISE_SECONDS, worker.supervise, worker),
+        _Repeated("announcer", LOOK_SECONDS, worker.announce, worker),
     ]
     try:
         async with faust_app_running(app, stop_timeout=SERVICE_STOP_SECONDS):

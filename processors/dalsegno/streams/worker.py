@@ -16,6 +16,7 @@ from dalsegno.log.admin import topic_facts
 from dalsegno.projections.registry import chosen
 from dalsegno.state.rocks import raise_file_limit
 from dalsegno.state.slot import Slot, open_slot
+from dalsegno.streams import roster
 from dalsegno.streams.assignment import Assignment
 from dalsegno.streams.bounds import Bounds
 from dalsegno.streams.config import WorkerConfig
@@ -58,6 +59,9 @@ class Worker:
         self.started_at = time.time()
         self._state = "STARTING"
         self._status_at = 0.0
+        self._tell_at = 0.0
+        self._told: tuple[str, dict[str, str]] | None = None
+        """State of the worker and of its partitions, as other machines were last told."""
         self._status_problem: int | None = None
         self._slot: Slot | None = None
         self._house = House()
@@ -131,6 +135,8 @@ class Worker:
             self._write_status()
             self._slot.close()
             self._slot = None
+            if self._ready:
+                self.announce()
 
     # --- the reader's thread ---------------------------------------------------------------------------------------
 
@@ -192,6 +198,22 @@ class Worker:
 
     def listen(self) -> bool:
         return self._control.step()
+
+    # --- the announcer's thread ------------------------------------------------------------------------------------
+
+    def announce(self) -> bool:
+        """Tell the other machines about this worker: what is new at once, all of it now and then. No reason to stop
+        working if that fails."""
+        status, now = self._status(self._partitions()), time.monotonic()
+        states = (status["state"], {number: part.get("state", "") for number, part in status["partitions"].items()})
+        if states == self._told and now < self._tell_at:
+            return False
+        self._told, self._tell_at = states, now + roster.EVERY_SECONDS
+        try:
+            roster.tell(self.config.kafka, self.config.prefix, status)
+        except DalsegnoError as error:
+            log.warning("not_announced", extra={"error": str(error)})
+        return False
 
     # --- the supervisor's thread -----------------------------------------------------------------------------------
 
@@ -260,12 +282,12 @@ class Worker:
 
     # --- being seen ------------------------------------------------------------------------------------------------
 
+    def _partitions(self) -> dict[str, Any]:
+        return {str(each.number): each.status() for each in sorted(self.table.values(), key=lambda each: each.number)}
+
     def _write_status(self) -> None:
-        partitions = {
-            str(each.number): each.status() for each in sorted(self.table.values(), key=lambda each: each.number)
-        }
         try:
-            self.slot.write_status(self._status(partitions))
+            self.slot.write_status(self._status(self._partitions()))
             self._status_problem = None
         except OSError as error:  # no reason to stop working, and said once, not five times a second
             if error.errno != self._status_problem:

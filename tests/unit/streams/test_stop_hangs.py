@@ -44,6 +44,7 @@ class Stopping:
         made.table[0] = part
         monkeypatch.setattr(made, "prepare", lambda: None)
         monkeypatch.setattr(made, "supervise", lambda: False)
+        monkeypatch.setattr(made, "announce", lambda: False)
         monkeypatch.setattr(made, "end_process", lambda: self.steps.append("end of the process"))
         monkeypatch.setattr(app, "Worker", lambda *_: made)
         self.raised: list[BaseException] = []

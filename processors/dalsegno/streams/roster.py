@@ -1,0 +1,108 @@
+"""Which workers there are, on whatever machine: each tells ``<prefix>.workers`` about itself, under its own id.
+
+A worker that ends says so; one that dies says nothing any more, and its record grows stale. Nothing is decided by these
+records: who holds which partition is the group's to say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from dalsegno.errors import RecordDamaged
+from dalsegno.log.codec import decode_record, encode_record
+from dalsegno.log.kafka import KafkaConfig
+from dalsegno.log.reader import read_compacted
+from dalsegno.log.topics import topic_name
+from dalsegno.snapshots.records import write_records
+
+LOOK_SECONDS = 1.0
+"""How often a worker looks whether there is something new to tell."""
+EVERY_SECONDS = 10.0
+STALE_AFTER_SECONDS = 35
+"""Three records in a row did not come."""
+TELL_LIMIT_SECONDS = 3.0
+"""A worker that stops waits so long for the last one."""
+READ_LIMIT_SECONDS = 30.0
+MICROS = 1_000_000
+ENDED = frozenset({"STOPPED", "FAILED"})
+DEAD = "DEAD"
+
+
+class Listed(NamedTuple):
+    """A worker as it last told. ``state`` is DEAD where it should have told again long ago."""
+
+    state: str
+    record: Mapping[str, Any]
+
+
+def tell(cfg: KafkaConfig, prefix: str, status: Mapping[str, Any]) -> None:
+    """Write what a worker's status file says. Raises WaitTimeout, TopicMissing, BrokerUnavailable."""
+    record = {
+        "worker_id": status["worker_id"],
+        "state": status["state"],
+        "group": status["group"],
+        "host": status["host"],
+        "pid": status["pid"],
+        "slot": str(status["slot"]),
+        "version": version("dalsegno"),
+        "started_at": int(status["started_at"] * MICROS),
+        "seen_at": int(status["updated_at"] * MICROS),
+        "stale_after_seconds": STALE_AFTER_SECONDS,
+        "parts": [_part(int(number), part) for number, part in status["partitions"].items()],
+    }
+    pair = (record["worker_id"], encode_record("Worker", record))
+    write_records(cfg, topic_name(prefix, "workers"), [pair], timeout_seconds=TELL_LIMIT_SECONDS)
+
+
+def _part(number: int, part: Mapping[str, Any]) -> dict[str, Any]:
+    """A partition that is held by a long piece of work since its assignment has not said anything yet."""
+    return {
+        "partition": number,
+        "state": part.get("state", "UNKNOWN"),
+        "generation": part.get("generation") or "",
+        "next_offset": part.get("cursor") or 0,
+        "end_offset": part.get("end"),
+        "held_sessions": part.get("held_sessions") or 0,
+        "error": part.get("reason"),
+    }
+
+
+def read_roster(cfg: KafkaConfig, prefix: str) -> list[Listed]:
+    """Every worker that ever told, the newest first. Raises TopicMissing, BrokerUnavailable, WaitTimeout."""
+    table = read_compacted(cfg, topic_name(prefix, "workers"), READ_LIMIT_SECONDS)
+    return parse_roster(table.values(), int(time.time() * MICROS))
+
+
+def parse_roster(values: Any, now: int) -> list[Listed]:
+    """``now``: microseconds since 1970. Records that are no worker's are left out."""
+    found = []
+    for value in values:
+        try:
+            kind, record = decode_record(value)
+        except RecordDamaged:
+            continue
+        if kind == "Worker":
+            stale = now - record["seen_at"] > record["stale_after_seconds"] * MICROS
+            state = DEAD if stale and record["state"] not in ENDED else record["state"]
+            found.append(Listed(state, record))
+    return sorted(found, key=lambda listed: (-listed.record["seen_at"], listed.record["worker_id"]))
+
+
+def ask_to_drain(
+    cfg: KafkaConfig, prefix: str, worker_id: str, *, request_id: str, by: str, reason: str, timeout_seconds: float
+) -> None:
+    """Ask one worker to end as on SIGTERM. Raises WaitTimeout, TopicMissing, BrokerUnavailable."""
+    request = {
+        "request_id": request_id,
+        "kind": "DRAIN",
+        "requested_at": int(time.time() * MICROS),
+        "requested_by": by,
+        "timeout_ms": int(timeout_seconds * 1000),
+        "worker_id": worker_id,
+        "reason": reason,
+    }
+    pair = (request_id, encode_record("ControlRequest", request))
+    write_records(cfg, topic_name(prefix, "control"), [pair], timeout_seconds=timeout_seconds)
