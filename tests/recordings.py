@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dalsegno.importers.base import ImportedSession, ImportReport
+from dalsegno.importers.base import ImportedSession, Importer, ImportReport
 from dalsegno.importers.chain import ChainedRecord, chained
 from dalsegno.importers.registry import IMPORTERS
 from dalsegno.log.codec import place
 from dalsegno.model.ids import partition_of
+from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.records import Event
 from dalsegno.testing.builder import Written, shipped_schemas
 
@@ -132,6 +133,20 @@ def events_of(recording: Recording) -> tuple[tuple[Event, ...], ...]:
 
 def of_type(recording: Recording, type_: str) -> list[Event]:
     return [event for events in events_of(recording) for event in events if event.type == type_]
+
+
+def mapped(importer: Importer, path: Path) -> tuple[list[Event], ImportReport]:
+    """The events of all sessions of a file, in order, and the report; none of them may break a rule."""
+    report = importer.report()
+    events: list[Event] = []
+    for session in importer.read(path, report):
+        state, ops = SessionState(), MemoryOps()
+        own = [written.event for written in written_of([session]) if written.event is not None]
+        assert [
+            verdict.violations for verdict in (judge(state, ops, event) for event in own) if verdict.violations
+        ] == []
+        events += own
+    return events, report
 
 
 def _event(record: ChainedRecord, partitions: int) -> Event:

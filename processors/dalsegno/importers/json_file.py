@@ -121,6 +121,16 @@ def parse_json(
         refuse(str(error))
 
 
+def json_in(value: Any) -> Any:
+    """What a text of a recording holds as JSON; the text itself where it is none, any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, _Refused):
+        return value
+
+
 class _Refused(Exception):
     """JSON as Python reads it, and as we do not."""
 

@@ -107,11 +107,15 @@ class Transcript:
 
     # --- model calls and what they ask for ---------------------------------------------------------------------------
 
-    def ask(self, source: Source, provider: str | None, model: str | None) -> Asked:
+    def ask(
+        self, source: Source, provider: str | None, model: str | None, request_digest: bytes | None = None
+    ) -> Asked:
         """A model was asked, in the turn that is open if any, before this record of its answer; nobody knows when."""
         self._inferences += 1
         inference_id = f"{self.turn or 'session'}/i{self._inferences}"
-        event = InferenceRequested(inference_id=inference_id, purpose="AGENT", provider=provider, model=model)
+        event = InferenceRequested(
+            inference_id=inference_id, purpose="AGENT", provider=provider, model=model, request_digest=request_digest
+        )
         requested = self.add(event, source._replace(time=None), synthesized=True)
         return Asked(inference_id, requested, self.turn)
 

@@ -42,3 +42,31 @@ def test_the_sessions_that_were_written_are_named(
     told, said = imported(many)
     assert (told["session_ids"], told["written"]) == (ids, [])
     assert said == "wrote 0 of 5 sessions; the log lacks nothing of them"
+
+
+def test_reports_are_for_formats_that_take_them_and_for_sessions_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = MemoryLog(partitions=4)
+    monkeypatch.setattr(import_, "Publisher", lambda *_, **__: Publisher(log.connect(), prefix="t"))
+    inspect = write_json(tmp_path / "log.json", sample([]))
+    info = {"mini_version": "1", "exit_status": "Submitted"}
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.traj.json").write_text(json.dumps({"info": info, "messages": [], "instance_id": name}))
+        (tmp_path / f"{name}.report.json").write_text(json.dumps({"resolved": name == "a"}))
+    a, b = ([str(tmp_path / f"{name}.{kind}.json") for kind in ("traj", "report")] for name in ("a", "b"))
+
+    def imported(*words: str) -> tuple[int, str, str]:
+        code = run(["--bootstrap-servers", "none:1", "-o", "json", "import", *words])
+        return code, *capsys.readouterr()
+
+    code, _, said = imported("inspect", str(inspect), "--report", a[1])
+    assert (code, log.records("t.events")) == (2, [])
+    assert "--report with the format inspect" in said
+    assert "mini-swe-agent" in said
+    code, _, said = imported("mini-swe-agent", a[0], "--report", a[1], "--report", b[1])
+    assert (code, log.records("t.events")) == (1, [])
+    assert "b.report.json belongs to no session of these files" in said
+    code, out, _ = imported("mini-swe-agent", a[0], b[0], "--report", a[1], "--report", b[1])
+    assert code == 0
+    assert [told["report"]["events"]["ValidationDecided"] for told in json.loads(out)] == [1, 1]

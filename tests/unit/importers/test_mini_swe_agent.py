@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+import recordings
 from dalsegno.errors import BadInputFile
-from dalsegno.importers.base import ImportedSession, ImportReport
+from dalsegno.importers.base import ImportReport
 from dalsegno.importers.mini_swe_agent import MiniSweAgentImporter
-from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.records import Event
-from recordings import Recording, events_of, of_type, recording_of, report_of, written_of
+from recordings import Recording, events_of, of_type, recording_of, report_of
 
 FILES = {"astropy": "astropy__astropy-12907.traj.json", "flask": "pallets__flask-5014.traj.json"}
 each_run = pytest.mark.parametrize("run", sorted(FILES))
@@ -128,13 +128,7 @@ def trajectory(path: Path, *messages: dict[str, Any], status: str = "", **info: 
 
 
 def mapped(path: Path, *reports: Path) -> tuple[list[Event], ImportReport]:
-    importer = MiniSweAgentImporter(reports)
-    report = importer.report()
-    sessions: list[ImportedSession] = list(importer.read(path, report))
-    events = [written.event for written in written_of(sessions) if written.event is not None]
-    state, ops = SessionState(), MemoryOps()
-    assert [v.violations for v in (judge(state, ops, event) for event in events) if v.violations] == []
-    return events, report
+    return recordings.mapped(MiniSweAgentImporter(reports), path)
 
 
 def result(native_id: str, content: str, at: float, **extra: Any) -> dict[str, Any]:
