@@ -27,7 +27,8 @@ class PlainRows:
         return self._private
 
     def get(self, row_id: RowId = ()) -> Any:
-        return copy.deepcopy(self.kept.get(row_id))
+        added = self.added.get(row_id)
+        return copy.deepcopy(self.kept.get(row_id) if added is None or not any(_amounts(added)) else added)
 
     def put(self, row_id: RowId, row: Any) -> None:
         self.kept[row_id] = copy.deepcopy(row)
@@ -37,6 +38,10 @@ class PlainRows:
 
     def add(self, key: RowId, amounts: Any) -> None:
         self.added[key] = _sum(self.added.get(key), amounts)
+
+
+def _amounts(row: Any) -> list[int]:
+    return [getattr(row, name) for name in row.__struct_fields__]
 
 
 def _sum(total: Any, amounts: Any) -> Any:
@@ -86,7 +91,7 @@ def plain_rows(
             for key, amounts in folded.added.items():
                 sums[key] = _sum(sums.get(key), amounts)
         for key, total in sums.items():
-            if any(getattr(total, name) for name in total.__struct_fields__):
+            if any(_amounts(total)):
                 rows[family_prefix(TOTAL, projection.name) + id_part((partition, *key))] = total
         found[projection.name] = rows
     return found

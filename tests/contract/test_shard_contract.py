@@ -14,7 +14,8 @@ from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.ids import Offset
 from dalsegno.model.records import Event
 from dalsegno.projections.base import ALL, Projection
-from dalsegno.projections.rows import ApprovalOfCall
+from dalsegno.projections.rows import NameOfCall
+from dalsegno.projections.sessions import Sessions
 from dalsegno.state.kv import JOURNAL
 from dalsegno.state.shard import Shard
 from dalsegno.testing.builder import SessionBuilder, digest_of, tombstone, write
@@ -154,7 +155,7 @@ def test_a_session_of_which_nothing_is_left_is_gone(lab: Lab, builder: SessionBu
     assert shard.digests() == empty
     assert reads(shard).head("s-1") is None
     assert (shard.counts.sessions, shard.counts.events, journal(shard)) == (0, 0, [])
-    item = shard.outbox(10)[0]
+    item = next(item for item in shard.outbox(10) if item.projection == "sessions")
     assert shard.current(item) == (b'["s-1"]', None)
 
 
@@ -255,16 +256,16 @@ def test_what_may_not_be_ignored_holds(lab: Lab, builder: SessionBuilder) -> Non
     assert shard.counts.waiting == 3
 
 
-class Faulty(Projection[ApprovalOfCall]):
+class Faulty(Projection[NameOfCall]):
     """Fails at the event that it is told to fail at."""
 
-    name, version, handles, row = "faulty", 1, ALL, ApprovalOfCall
+    name, version, handles, row = "faulty", 1, ALL, NameOfCall
     at: int | None = None
 
     def fold(self, rows: Any, event: Event, _: Any) -> None:
         if event.seq == self.at:
             raise ZeroDivisionError
-        rows.put((), ApprovalOfCall(tool_call_id=str(event.seq)))
+        rows.put((), NameOfCall(tool_call_id=str(event.seq)))
 
 
 def test_a_failing_fold_leaves_nothing_behind(lab: Lab, builder: SessionBuilder) -> None:
@@ -320,7 +321,7 @@ def test_sessions_with_colons_do_not_mix(lab: Lab) -> None:
 
 
 def test_the_outbox_keeps_what_changed_again(lab: Lab, builder: SessionBuilder) -> None:
-    shard = lab.open()
+    shard = lab.open([Sessions()])
     apply(shard, builder.records[:5])
     items = shard.outbox(10)
     assert [item.projection for item in items] == ["sessions"]

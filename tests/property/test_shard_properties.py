@@ -159,7 +159,7 @@ def test_the_outbox_ends_with_the_rows(where: str, tmp_path: Path) -> None:
         for key, row in reads(shard).public_rows(name)
     }
     assert topic == wanted
-    assert len(wanted) == 5
+    assert sum(name == "sessions" for name, _ in wanted) == 5
     shard.close()
 
 

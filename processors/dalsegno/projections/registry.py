@@ -10,21 +10,39 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from dalsegno.errors import Failed, NotFound
+from dalsegno.projections.approvals import Approvals
+from dalsegno.projections.audit import Audit
 from dalsegno.projections.base import Projection
 from dalsegno.projections.compressions import Compressions
 from dalsegno.projections.context_packs import ContextPacks
+from dalsegno.projections.inferences import Inferences
 from dalsegno.projections.messages import Messages
+from dalsegno.projections.outcomes import Outcomes
 from dalsegno.projections.sessions import Sessions
 from dalsegno.projections.stages import Stages
 from dalsegno.projections.tools import Tools
 from dalsegno.projections.usage import Usage
+from dalsegno.projections.validations import Validations
 
 GROUP: Final = "dalsegno.projections"
 _RESERVED: Final = frozenset({"lifecycle"})
 
 
 def built_in() -> list[Projection[Any]]:
-    return [Sessions(), Stages(), ContextPacks(), Compressions(), Messages(), Tools(), Usage()]
+    return [
+        Sessions(),
+        Stages(),
+        ContextPacks(),
+        Compressions(),
+        Messages(),
+        Inferences(),
+        Tools(),
+        Approvals(),
+        Validations(),
+        Audit(),
+        Usage(),
+        Outcomes(),
+    ]
 
 
 def installed() -> dict[str, Projection[Any]]:

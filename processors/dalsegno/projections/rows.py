@@ -9,16 +9,86 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+ApprovalStatus: TypeAlias = Literal["UNKNOWN", "OPEN", "GRANTED", "DENIED", "EXPIRED", "WITHDRAWN", "ORPHAN"]
 CompressionRowKind: TypeAlias = Literal["UNKNOWN", "COMPRESSION", "FORGOTTEN"]
 CompressionStatus: TypeAlias = Literal["UNKNOWN", "STARTED", "COMPLETED", "FAILED", "GIVEN_UP"]
 ContextRowKind: TypeAlias = Literal["UNKNOWN", "PACK", "ITEM", "REMOVED", "DROPPED"]
+InferenceStatus: TypeAlias = Literal["UNKNOWN", "OPEN", "COMPLETED", "FAILED", "LOST", "ORPHAN"]
 SessionStatus: TypeAlias = Literal["UNKNOWN", "NEW", "CREATED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
 SessionProfile: TypeAlias = Literal["UNKNOWN", "STRICT", "OBSERVED", "IMPORTED"]
 StageRowKind: TypeAlias = Literal["UNKNOWN", "STAGE", "TRANSITION"]
 StageStatus: TypeAlias = Literal["UNKNOWN", "SCHEDULED", "STARTED", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 ToolCallStatus: TypeAlias = Literal[
-    "UNKNOWN", "REQUESTED", "AUTHORIZED", "REJECTED", "STARTED", "OK", "ERROR", "FAILED", "UNKNOWN_OUTCOME", "DELEGATED"
+    "UNKNOWN",
+    "REQUESTED",
+    "AUTHORIZED",
+    "REJECTED",
+    "STARTED",
+    "OK",
+    "ERROR",
+    "FAILED",
+    "UNKNOWN_OUTCOME",
+    "DELEGATED",
+    "ORPHAN",
 ]
+ValidationStatus: TypeAlias = Literal["UNKNOWN", "OPEN", "REPORTED", "DECIDED", "AMENDED", "GIVEN_UP", "ORPHAN"]
+
+
+class ApprovalRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """One question for leave, and its answer. Id: approval_id."""
+
+    status: ApprovalStatus = "OPEN"  # ORPHAN: named only by events that broke a rule.
+    subject: str = "UNKNOWN"
+    subject_id: str | None = None
+    decision_id: str | None = None  # Of the policy that wants leave.
+    arguments_digest: bytes | None = None  # Of what leave was asked for.
+    view_digest: bytes | None = None  # Of what the approver was shown.
+    requested_seq: int = 0  # 0: no request of it is on the path.
+    requested_at: int | None = None
+    addressed_to: list[str] = []  # The first 8.
+    addressed_to_more: int = 0  # And so many more.
+    options: int = 0  # Answers that were offered.
+    ttl_ms: int | None = None
+    on_expiry: str | None = None
+    escalated_from: str | None = None
+    ended_seq: int | None = None
+    ended_at: int | None = None
+    ended_by_kind: str | None = None
+    ended_by: str | None = None  # Who answered; for an expiry or a withdrawal, who recorded it.
+    scope: str | None = None
+    answered_digest: bytes | None = None  # Of the arguments that the grant names.
+    modified_digest: bytes | None = None  # Of the arguments that the approver put in their place.
+    denial_effect: str | None = None
+    rejection_source: str | None = None
+    explanation: str | None = None  # Or the reason of a withdrawal; its first 500 characters.
+    answers: int = 0  # Grants and denials; above 1: the newest is shown.
+    refused: int = 0  # Events of it that broke a rule that holds.
+
+
+class AuditLink(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """One event that bears on a tool call. Id: [tool_call_id, seq]."""
+
+    seq: int = 0
+    type: str = ""
+    at: int | None = None
+    actor_kind: str = "UNKNOWN"
+    actor_id: str | None = None
+    says: str | None = None  # Its decision, basis, scope, status, reason or resolution, or the model that answered.
+    digest: bytes | None = None
+    policy_digest: bytes | None = None
+    rule_ids: list[str] = []  # The first 8.
+    attempt: int | None = None
+    inference_id: str | None = None
+    asked_seq: int | None = None  # Of an answer: where the model was asked.
+    pack_id: str | None = None  # Of an answer: what the model was shown.
+    pack_seq: int | None = None  # Where that was built; null: not on the path.
+    decision_id: str | None = None
+    approval_id: str | None = None
+    of_call: str | None = None  # Of a standing grant: the call for which it was given.
+    violations: list[str] = []  # Rules that it broke, so that it had no effect.
+    findings: list[str] = []  # Rules that it broke and that do not hold here.
+    event_id: str | None = None
+    causation_id: str | None = None
 
 
 class CompressionRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +170,45 @@ class ItemSource(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_f
     uri: str | None = None
 
 
+class InferenceRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """One inference, all its attempts. Id: inference_id."""
+
+    status: InferenceStatus = "OPEN"
+    purpose: str = "UNKNOWN"
+    provider: str | None = None
+    model: str | None = None  # The one that answered, else the one that was asked.
+    pack_id: str | None = None
+    subject_id: str | None = None
+    stage_id: str | None = None
+    turn_id: str | None = None
+    attempts: int = 0
+    failed_attempts: int = 0
+    lost_attempts: int = 0
+    refused: int = 0  # Events of it that broke a rule that holds.
+    requested_seq: int = 0  # Of the newest attempt; 0: no request of it is on the path.
+    requested_at: int | None = None
+    ended_seq: int | None = None
+    ended_at: int | None = None
+    request_digest: bytes | None = None
+    output_digest: bytes | None = None
+    response_id: str | None = None
+    tool_calls: int = 0  # That the answer asks for.
+    finish_reasons: list[str] = []  # The first 8.
+    complete: bool = False  # The answer was not cut off.
+    cache: str = "UNKNOWN"
+    input_tokens: int | None = None  # Null, here and below: not said.
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_creation_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost_usd_micros: int | None = None
+    latency_ms: int | None = None
+    ttft_ms: int | None = None
+    http_status: int | None = None  # Of the newest failure, as the two below.
+    error_class: str | None = None
+    error_message: str | None = None  # Its first 500 characters.
+
+
 class MessageRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
     """A message from outside the session. Id: seq of the event."""
 
@@ -119,6 +228,28 @@ class MessageRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_f
     blob_bytes: int = 0  # Of all parts' blobs, as they say.
     text: str = ""  # The first 200 characters of the TEXT parts, one line each.
     digest: bytes | None = None  # SHA-256 of the JSON [[kind, call_id, name, text, blob digest in hex], ...].
+
+
+class OutcomeRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """Sums by the day (UTC) of sessions' first events. Key: [partition, day, workflow, status, verdict]."""
+
+    sessions: int = 0
+    inferences: int = 0
+    tool_calls: int = 0  # Requested.
+    failed_tool_calls: int = 0  # Ended with an error, a failure or a rejection.
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd_micros: int = 0
+    duration_micros: int = 0  # Of ended sessions: from the first event to the end.
+
+
+class OutcomeOf(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """Under which key the session counts. Not public."""
+
+    started_at: int | None = None
+    workflow: str = ""
+    status: str = "NEW"
+    verdict: str | None = None
 
 
 class SessionRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,14 +343,15 @@ class TransitionPlace(msgspec.Struct, array_like=True, kw_only=True, forbid_unkn
 class ToolCallRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
     """One tool call. Id: tool_call_id."""
 
-    status: ToolCallStatus = "REQUESTED"
+    status: ToolCallStatus = "REQUESTED"  # ORPHAN: named only by events that broke a rule.
     name: str = ""
     effect: str = "UNKNOWN"
     risk: str = "UNKNOWN"
-    requested_seq: int = 0
+    requested_seq: int = 0  # 0: no request of it is on the path.
     requested_at: int | None = None
+    requests: int = 0  # Above 1: its id was used again; the newest is shown.
     inference_id: str | None = None
-    native_call_id: str | None = None
+    native_call_id: str | None = None  # The provider's; may repeat.
     stage_id: str | None = None
     turn_id: str | None = None
     arguments_digest: bytes | None = None
@@ -231,9 +363,13 @@ class ToolCallRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_
     approver: str | None = None
     basis: str | None = None  # Of the authorization or rejection.
     attempts: int = 0
+    in_doubt: int = 0  # Attempts that may have had an effect of which no receipt tells.
     started_at: int | None = None
     ended_at: int | None = None
     ended_seq: int | None = None
+    receipts: int = 0  # All of them, late ones too.
+    late_receipts: int = 0  # Those that came after its end.
+    refused: int = 0  # Events of it that broke a rule that holds.
     exit_code: int | None = None
     result_digest: bytes | None = None
     simulated: bool = False
@@ -241,14 +377,18 @@ class ToolCallRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_
     error_class: str | None = None
 
 
-class ApprovalOfCall(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
-    """Which call an open approval is about. Id: approval_id. Not public."""
+class NameOfCall(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """Which call another id leads to. Id: [APPROVAL, approval_id] while open, [SUBSESSION, child_session]. Not
+    public.
+    """
 
     tool_call_id: str
 
 
 class UsageRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
-    """Sums of a partition, day (UTC), provider and model. Key: [partition, day, provider, model]."""
+    """Sums of a partition, day (UTC), workflow, provider and model. Key: [partition, day, workflow, provider,
+    model].
+    """
 
     inferences: int = 0  # Completed.
     failed_inferences: int = 0
@@ -261,8 +401,47 @@ class UsageRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fie
     latency_ms: int = 0
 
 
-class OpenInference(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
-    """What an inference that has not ended was asked of. Id: inference_id. Not public."""
+class UsageNote(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """The session's workflow (id: none), or what an open inference was asked of (id: inference_id). Not public."""
 
+    workflow: str = ""
     provider: str | None = None
     model: str | None = None
+
+
+class ValidationRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """One validation. Id: validation_id."""
+
+    status: ValidationStatus = "OPEN"
+    validator: str = ""
+    validator_version: str | None = None
+    validator_digest: bytes | None = None
+    target_id: str | None = None
+    target_seq: int | None = None
+    target_digest: bytes | None = None
+    criteria_digest: bytes | None = None
+    requested_seq: int = 0  # 0: no request of it is on the path.
+    requested_at: int | None = None
+    verdict: str | None = None  # As decided, or as amended since.
+    score: str | None = None  # Decimal; belongs to verdict.
+    decided_verdict: str | None = None  # As first decided, whatever was amended.
+    decided_score: str | None = None
+    decided_seq: int | None = None
+    decided_at: int | None = None
+    basis: str | None = None
+    label: str | None = None  # Of the decision, else of the newest report.
+    inference_id: str | None = None
+    intermediate: bool = False
+    findings: int = 0  # That the decision lists.
+    reports: int = 0  # Verdicts from outside.
+    reported_verdict: str | None = None  # Of the newest report, as the three below.
+    reported_score: str | None = None
+    reported_by: str | None = None
+    reported_seq: int | None = None
+    amendments: int = 0
+    amended_seq: int | None = None  # Of the newest amendment, as the four below.
+    amended_by: str | None = None
+    replaces_seq: int | None = None
+    reason: str | None = None
+    provenance: str | None = None
+    refused: int = 0  # Events of it that broke a rule that holds.

@@ -1,4 +1,8 @@
-"""The projection ``tools``: one row per tool call, from request to end, with the decision that let it run. Pure."""
+"""The projection ``tools``: one row per tool call, from request to end, with the decision that let it run. Pure.
+
+Also events that broke a rule that holds show in the row of the call they name: a receipt that came after the end is
+counted, and a call that nothing requested has a row of its own, an ORPHAN.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,16 @@ from collections.abc import Callable
 from typing import Final
 
 from dalsegno.model.lifecycle import Verdict
-from dalsegno.model.lifecycle.state import APPROVAL, TOOL, id_in
+from dalsegno.model.lifecycle.state import APPROVAL, SUBSESSION, TOOL, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Projection, Rows, clock, cut
-from dalsegno.projections.rows import ApprovalOfCall, ToolCallRow
+from dalsegno.projections.base import Projection, Rows, clock, cut, kept_id
+from dalsegno.projections.rows import NameOfCall, ToolCallRow
 
-_TOOL_CALL: Final = "TOOL_CALL"
+TOOL_CALL: Final = "TOOL_CALL"
+"""The subject of decisions and approvals about calls."""
 _GOOD_OUTCOMES: Final = frozenset({"SUCCESS", "PARTIAL"})
+_RUNNING: Final = frozenset({"STARTED", "DELEGATED"})
+_ENDED: Final = frozenset({"OK", "ERROR", "REJECTED"})
 
 _Fold = Callable[[Rows[ToolCallRow], Event, Verdict], None]
 _Change = Callable[[ToolCallRow, Event], None]
@@ -20,38 +27,46 @@ _Change = Callable[[ToolCallRow, Event], None]
 
 def _requested(rows: Rows[ToolCallRow], event: Event, _: Verdict) -> None:
     body, meta = event.body, event.meta
+    row_id = (id_in(body, "tool_call_id"),)
+    before = rows.get(row_id) or ToolCallRow()
     row = ToolCallRow(
         name=cut(body["name"]) or "",
         effect=body["effect"],
         risk=body["risk"],
         requested_seq=event.seq,
         requested_at=clock(meta),
-        inference_id=cut(body["inference_id"]),
-        native_call_id=cut(body["native_call_id"]),
-        stage_id=cut(meta.get("stage_id")),
-        turn_id=cut(meta.get("turn_id")),
+        requests=before.requests + 1,
+        inference_id=kept_id(body["inference_id"]),
+        native_call_id=kept_id(body["native_call_id"]),
+        stage_id=kept_id(meta.get("stage_id")),
+        turn_id=kept_id(meta.get("turn_id")),
         arguments_digest=body["arguments_digest"],
+        in_doubt=before.in_doubt,
+        receipts=before.receipts,
+        late_receipts=before.late_receipts,
+        refused=before.refused,
     )
-    rows.put((id_in(body, "tool_call_id"),), row)
+    rows.put(row_id, row)
 
 
 def _policy(rows: Rows[ToolCallRow], event: Event, _: Verdict) -> None:
     body = event.body
     row_id = (id_in(body, "subject_id"),)
-    row = rows.get(row_id) if body["subject"] == _TOOL_CALL else None
+    row = rows.get(row_id) if body["subject"] == TOOL_CALL else None
     if row is not None:
-        row.decision_id, row.decision = cut(body["decision_id"]), body["decision"]
+        row.decision_id, row.decision = kept_id(body["decision_id"]), body["decision"]
         rows.put(row_id, row)
 
 
 def _approval_requested(rows: Rows[ToolCallRow], event: Event, _: Verdict) -> None:
     body = event.body
     row_id = (id_in(body, "subject_id"),)
-    row = rows.get(row_id) if body["subject"] == _TOOL_CALL else None
+    row = rows.get(row_id) if body["subject"] == TOOL_CALL else None
     if row is not None:
-        row.approval_id, row.approval, row.approver = cut(body["approval_id"]), "OPEN", None
+        approval_id = id_in(body, "approval_id")
+        row.approval_id, row.approval, row.approver = approval_id, "OPEN", None
         rows.put(row_id, row)
-        rows.private.put((id_in(body, "approval_id"),), ApprovalOfCall(tool_call_id=row_id[0]))
+        rows.private.put((APPROVAL, approval_id), NameOfCall(tool_call_id=row_id[0]))
 
 
 def _approval_ended(outcome: str) -> _Fold:
@@ -63,12 +78,12 @@ def _approval_ended(outcome: str) -> _Fold:
 
 
 def _end_approval(rows: Rows[ToolCallRow], approval_id: str, outcome: str, approver: str | None) -> None:
-    of_call = rows.private.get((approval_id,))
+    of_call = rows.private.get((APPROVAL, approval_id))
     if of_call is None:
         return
-    rows.private.delete((approval_id,))
+    rows.private.delete((APPROVAL, approval_id))
     row = rows.get((of_call.tool_call_id,))
-    if row is not None and row.approval_id is not None and row.approval_id[:200] == approval_id[:200]:
+    if row is not None and row.approval_id == approval_id:
         row.approval, row.approver = outcome, approver
         rows.put((of_call.tool_call_id,), row)
 
@@ -81,26 +96,43 @@ def _recovered(rows: Rows[ToolCallRow], event: Event, verdict: Verdict) -> None:
         elif kind == TOOL:
             row = rows.get((id,))
             if row is not None:
+                row.in_doubt += row.status in _RUNNING
                 row.status, row.ended_at, row.ended_seq = "FAILED", clock(event.meta), event.seq
                 rows.put((id,), row)
     for item in event.body["in_flight"]:
-        row_id = (id_in(item, "id"),)
-        row = rows.get(row_id) if item["kind"] == TOOL else None
-        if row is not None and row.status in ("STARTED", "DELEGATED", "UNKNOWN_OUTCOME"):
+        kind, id = item["kind"], id_in(item, "id")
+        if kind == SUBSESSION:
+            kind, id = TOOL, _call_of_child(rows, id)
+        row = rows.get((id,)) if kind == TOOL else None
+        if row is not None and (row.status in _RUNNING or row.status == "UNKNOWN_OUTCOME"):
+            row.in_doubt += row.status in _RUNNING
             row.status = "AUTHORIZED" if item["resolution"] == "RETRY" else "UNKNOWN_OUTCOME"
-            rows.put(row_id, row)
+            rows.put((id,), row)
 
 
 def _sub_session_ended(rows: Rows[ToolCallRow], event: Event, verdict: Verdict) -> None:
     body = event.body
-    closed = [id for kind, id in verdict.closed if kind == TOOL]
-    row_id = (closed[0] if closed else id_in(body, "tool_call_id"),)
-    row = rows.get(row_id)
-    if row is not None:
-        row.status = "OK" if body["outcome"] in _GOOD_OUTCOMES else "ERROR"
-        row.ended_at, row.ended_seq = clock(event.meta), event.seq
-        row.result_digest = None if body["result"] is None else body["result"]["digest"]
-        rows.put(row_id, row)
+    row_id = (_call_of_result(rows, event, verdict),)
+    row = rows.get(row_id) or ToolCallRow(child_session=kept_id(body["child_session"]))
+    row.in_doubt = _in_doubt(row, row.attempts)
+    row.status = "OK" if body["outcome"] in _GOOD_OUTCOMES else "ERROR"
+    row.ended_at, row.ended_seq = clock(event.meta), event.seq
+    row.result_digest = None if body["result"] is None else body["result"]["digest"]
+    rows.put(row_id, row)
+
+
+def _call_of_result(rows: Rows[ToolCallRow], event: Event, verdict: Verdict) -> str:
+    """The call that a child's end is about: it need not name it."""
+    for kind, id in verdict.closed:
+        if kind == TOOL:
+            return id
+    return id_in(event.body, "tool_call_id") or _call_of_child(rows, id_in(event.body, "child_session"))
+
+
+def _call_of_child(rows: Rows[ToolCallRow], child: str) -> str:
+    of_call: NameOfCall | None = rows.private.get((SUBSESSION, child))
+    # As the lifecycle does where no start named the child.
+    return child if of_call is None else of_call.tool_call_id
 
 
 # --- events that change the row of the call they name ---------------------------------------------------------------
@@ -111,9 +143,9 @@ def _authorized(row: ToolCallRow, event: Event) -> None:
     row.status, row.basis = "AUTHORIZED", body["basis"]
     row.effective_arguments_digest = body["effective_arguments_digest"]
     if body["decision_id"] is not None:
-        row.decision_id = cut(body["decision_id"])
+        row.decision_id = kept_id(body["decision_id"])
     if body["approval_id"] is not None:
-        row.approval_id = cut(body["approval_id"])
+        row.approval_id = kept_id(body["approval_id"])
 
 
 def _rejected(row: ToolCallRow, event: Event) -> None:
@@ -124,12 +156,17 @@ def _rejected(row: ToolCallRow, event: Event) -> None:
 def _started(row: ToolCallRow, event: Event) -> None:
     body = event.body
     row.status = "STARTED" if body["child_session"] is None else "DELEGATED"
-    row.attempts, row.child_session = body["attempt"], cut(body["child_session"])
+    row.attempts, row.child_session = body["attempt"], kept_id(body["child_session"])
     row.started_at, row.ended_at, row.ended_seq, row.error_class = clock(event.meta), None, None, None
 
 
 def _received(row: ToolCallRow, event: Event) -> None:
     body = event.body
+    row.receipts += 1
+    if row.status in _ENDED:
+        row.late_receipts += 1
+        return
+    row.in_doubt = _in_doubt(row, body["attempt"])
     row.status = "ERROR" if body["status"] == "ERROR" else "OK"
     row.started_at = row.started_at if body["started_at"] is None else body["started_at"]
     row.ended_at = clock(event.meta) if body["ended_at"] is None else body["ended_at"]
@@ -137,8 +174,15 @@ def _received(row: ToolCallRow, event: Event) -> None:
     row.result_digest, row.simulated = body["result_digest"], body["simulated"]
 
 
+def _in_doubt(row: ToolCallRow, attempt: int) -> int:
+    """How many attempts are in doubt once this one's result has come; another one that still runs then is."""
+    runs = row.status in _RUNNING
+    return row.in_doubt if runs and attempt == row.attempts else max(0, row.in_doubt - 1) + runs
+
+
 def _failed(row: ToolCallRow, event: Event) -> None:
     body = event.body
+    row.in_doubt += not body["not_started"]
     row.status = "UNKNOWN_OUTCOME" if body["reason"] == "UNKNOWN_OUTCOME" else "FAILED"
     row.attempts, row.ended_at, row.ended_seq = body["attempt"], clock(event.meta), event.seq
     row.error_class = body["reason"] if body["error"] is None else cut(body["error"]["error_class"])
@@ -175,10 +219,10 @@ _FOLDS: dict[str, _Fold] = {
 
 class Tools(Projection[ToolCallRow]):
     name = "tools"
-    version = 1
+    version = 2
     handles = frozenset({*_FOLDS, *_CALL_CHANGES})
     row = ToolCallRow
-    private_row = ApprovalOfCall
+    private_row = NameOfCall
 
     def fold(self, rows: Rows[ToolCallRow], event: Event, verdict: Verdict) -> None:
         change = _CALL_CHANGES.get(event.type)
@@ -186,7 +230,23 @@ class Tools(Projection[ToolCallRow]):
             _FOLDS[event.type](rows, event, verdict)
             return
         row_id = (id_in(event.body, "tool_call_id"),)
-        row = rows.get(row_id)
-        if row is not None:
-            change(row, event)
-            rows.put(row_id, row)
+        # None: an amendment took its request.
+        row = rows.get(row_id) or ToolCallRow()
+        change(row, event)
+        rows.put(row_id, row)
+        if row.status == "DELEGATED" and row.child_session is not None:
+            rows.private.put((SUBSESSION, row.child_session), NameOfCall(tool_call_id=row_id[0]))
+
+    def fold_violation(self, rows: Rows[ToolCallRow], event: Event, verdict: Verdict) -> None:
+        if event.type == "SubSessionEnded":
+            id = _call_of_result(rows, event, verdict)
+        elif event.type in _CALL_CHANGES or event.type == "ToolCallRequested":
+            id = id_in(event.body, "tool_call_id")
+        else:
+            return
+        row = rows.get((id,)) or ToolCallRow(status="ORPHAN")
+        row.refused += 1
+        if event.type == "ToolReceiptRecorded":
+            row.receipts += 1
+            row.late_receipts += row.status in _ENDED or row.status == "FAILED"
+        rows.put((id,), row)

@@ -1,4 +1,4 @@
-"""The rollup ``usage``: tokens and cost per day (UTC), provider and model. Pure."""
+"""The rollup ``usage``: tokens and cost per day (UTC), workflow, provider and model. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import INFERENCE, bounded, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Rollup, Rows, clock
-from dalsegno.projections.rows import OpenInference, UsageRow
+from dalsegno.projections.base import Rollup, Rows, clock, kept_id
+from dalsegno.projections.rows import UsageNote, UsageRow
 
 _DAY_MICROS: Final = 86_400 * 1_000_000
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
@@ -18,13 +18,18 @@ _NO_DAY: Final = "UNKNOWN"
 
 class Usage(Rollup[UsageRow]):
     name = "usage"
-    version = 1
-    handles = frozenset({"InferenceRequested", "InferenceCompleted", "InferenceFailed", "SessionRecovered"})
+    version = 2
+    handles = frozenset(
+        {"SessionCreated", "InferenceRequested", "InferenceCompleted", "InferenceFailed", "SessionRecovered"}
+    )
     row = UsageRow
-    private_row = OpenInference
+    private_row = UsageNote
 
     def fold(self, rows: Rows[UsageRow], event: Event, verdict: Verdict) -> None:
         body = event.body
+        if event.type == "SessionCreated":
+            rows.private.put((), UsageNote(workflow=bounded(body["workflow_name"])))
+            return
         if event.type == "SessionRecovered":
             for kind, id in verdict.closed:
                 if kind == INFERENCE:
@@ -32,16 +37,15 @@ class Usage(Rollup[UsageRow]):
             return
         row_id = (id_in(body, "inference_id"),)
         if event.type == "InferenceRequested":
-            asked = OpenInference(provider=_kept(body["provider"]), model=_kept(body["model"]))
-            rows.private.put(row_id, asked)
+            rows.private.put(row_id, UsageNote(provider=kept_id(body["provider"]), model=kept_id(body["model"])))
             return
-        asked = rows.private.get(row_id) or OpenInference()
+        asked = rows.private.get(row_id) or UsageNote()
         rows.private.delete(row_id)
         model = asked.model
         if event.type == "InferenceFailed":
             amounts = UsageRow(failed_inferences=1)
         else:
-            model = _kept(body["model"]) or model
+            model = kept_id(body["model"]) or model
             usage = body["usage"]
             amounts = UsageRow(
                 inferences=1,
@@ -53,14 +57,12 @@ class Usage(Rollup[UsageRow]):
                 cost_usd_micros=body["cost_usd_micros"] or 0,
                 latency_ms=body["latency_ms"] or 0,
             )
-        rows.add((day_of(clock(event.meta)), asked.provider or "", model or ""), amounts)
+        session = rows.private.get() or UsageNote()
+        day = day_of(clock(event.meta))
+        rows.add((day, session.workflow, asked.provider or "", model or ""), amounts)
 
 
 def day_of(micros: int | None) -> str:
     """The UTC day of a time in microseconds, as ``YYYY-MM-DD``; UNKNOWN where the calendar has none."""
     ordinal = 0 if micros is None else micros // _DAY_MICROS + _EPOCH_ORDINAL
     return date.fromordinal(ordinal).isoformat() if 1 <= ordinal <= date.max.toordinal() else _NO_DAY
-
-
-def _kept(name: str | None) -> str | None:
-    return None if name is None else bounded(name)

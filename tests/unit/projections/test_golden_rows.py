@@ -1,55 +1,43 @@
-"""The golden session's rows, one state per projection, against a file written by hand."""
+"""The golden session's rows, one state per projection and version, against files written by hand."""
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from typing import Any
 
-import msgspec
 import pytest
 
+from dalsegno.projections.base import Projection
 from dalsegno.projections.registry import built_in
-from dalsegno.testing.builder import SessionBuilder, digest_of
-from golden_session import GOLDEN, golden_session
+from golden_session import GOLDEN, golden_rows, golden_session
 from shard_lab import folded, reads
-
-ROWS = json.loads(GOLDEN.with_name("session_40.rows.json").read_text(encoding="utf-8"))
 
 # A fold whose result changes must get another version, or shards of old rows are taken for new ones. When this test
 # fails: raise the projection's version first, then correct the digest here.
 DIGESTS = {
     ("lifecycle", 1): "186869c9a4907170d41d3256cfc76594c80f2f91a3812f9dd17fd6d3152aaa54",
+    ("approvals", 1): "df7ab9c2fecba9ea8516fbc7937224d9f6a35e7252ba5c9d36c3b58fdcb1c5a7",
+    ("audit", 1): "2f256c5ed49ea8b31537f8fe385ec46a5d969cf8dafaf59f1f82e986204fde0e",
+    ("compressions", 1): "0000000000000000000000000000000000000000000000000000000000000000",
+    ("context_packs", 1): "1498a3ea6c2d7e3f5b0e6bab8d4b59f8591f54666766c27f67264431171b4a2d",
+    ("inferences", 1): "fece59eb574a14ec4b02b638ce7c56849936aabcc7709e34b9457f44edaec7fc",
+    ("messages", 1): "fd38a602c46a8bb65713f3494104104f09858f3e43c4fa65bbfeccada95dd0b6",
+    ("outcomes", 1): "1988b8bdaf4b6328352170c4e66632b59325620ab37f4d3c9a72e16be9f3d57c",
     ("sessions", 2): "2332890ce61ff30dd17d49de7165483dcc7941077cffe2168a11334e46692dc3",
     ("stages", 1): "8b02e6734bfed119d9ed35c0cd09b913c139ffe1e907fb2cffe045216ff69285",
-    ("context_packs", 1): "1498a3ea6c2d7e3f5b0e6bab8d4b59f8591f54666766c27f67264431171b4a2d",
-    ("compressions", 1): "0000000000000000000000000000000000000000000000000000000000000000",
-    ("messages", 1): "fd38a602c46a8bb65713f3494104104f09858f3e43c4fa65bbfeccada95dd0b6",
-    ("tools", 1): "0a94de9b94132a3d643aa8d4f60de40ca0a7c2009fdd84541179bd0ac04ec113",
-    ("usage", 1): "0b4eb0dfe96f1af6244e7d6bd4bb1db0ab3d6060b8b43f92a1a8f1a6227d92ef",
+    ("tools", 2): "1f5e44dbe3f11336298f0f21a9f8f823532b35340cedcdf55e27a0f762549857",
+    ("usage", 2): "a7505c554e834575ebaf07cf4f31527a6129c9eeef343ca224db7e40902acafb",
+    ("validations", 1): "1091e1b0e02efc2226b15a95881843634036ac1b09141ad8f8fed51b0c3d427e",
 }
 
 
-def _value(value: Any, builder: SessionBuilder) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "$digest" in value:
-        return digest_of(value["$digest"])
-    if "$sha256" in value:
-        return sha256(value["$sha256"].encode()).digest()
-    return builder.events[value["$hash_of_seq"] - 1].hash
-
-
-@pytest.mark.parametrize("projection", ["sessions", "tools", "usage"])
-def test_rows_are_those_written_by_hand(projection: str) -> None:
+@pytest.mark.parametrize("projection", built_in(), ids=lambda each: each.name)
+def test_rows_are_those_written_by_hand(projection: Projection[Any]) -> None:
     builder = golden_session()
     reader = reads(folded(builder.records))
-    found = reader.rollups(projection) if projection == "usage" else reader.rows(projection, builder.session_id)
-    wanted = [
-        (tuple(entry["id"]), {name: _value(value, builder) for name, value in entry["row"].items()})
-        for entry in ROWS[projection]
-    ]
-    assert [(row_id, msgspec.structs.asdict(row)) for row_id, row in found] == wanted
+    name = projection.name
+    found = reader.rollups(name) if projection.rollup else reader.rows(name, builder.session_id)
+    wanted = golden_rows(GOLDEN, name, projection.version)
+    assert list(found) == [(row_id, projection.row(**fields)) for row_id, fields in wanted]
 
 
 def test_a_changed_fold_has_another_version() -> None:

@@ -1,0 +1,261 @@
+"""The projection ``audit``: for every tool call, the events that bear on it, one small row each. Pure.
+
+The rows of one call answer why it ran, or why not: ``audit_chain.chain`` reads them from the result back to what the
+model was shown. Also events that broke a rule are there, and say which: they had no effect, and prove nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dalsegno.model.lifecycle import Verdict
+from dalsegno.model.lifecycle.state import APPROVAL, INFERENCE, PACK, SUBSESSION, TOOL, bounded, id_in
+from dalsegno.model.records import Event
+from dalsegno.projections.base import Projection, Rows, clock, cut, kept_id
+from dalsegno.projections.rows import AuditLink
+
+_TOOL_CALL: Final = "TOOL_CALL"
+_RULES: Final = 8
+"""Rules of a policy that a link names."""
+_STANDING: Final = frozenset({"SESSION", "RULE"})
+_OF_CALL: Final = frozenset(
+    {
+        "ToolCallRequested", "ToolCallAuthorized", "ToolCallRejected", "ToolCallStarted", "ToolCallFailed",
+        "ToolRetryDecided", "ToolReceiptRecorded",
+    }
+)  # fmt: skip
+"""Types that name their call."""
+_ANSWERS: Final = frozenset({"ApprovalGranted", "ApprovalDenied", "ApprovalExpired", "ApprovalWithdrawn"})
+_REJECTED_BY: Final = {
+    "POLICY_DENY": "decision_id",
+    "APPROVAL_DENIED": "approval_id",
+    "APPROVAL_EXPIRED": "approval_id",
+}
+"""What a rejection of this basis cites."""
+
+
+class Audit(Projection[AuditLink]):
+    name = "audit"
+    version = 1
+    handles = frozenset(
+        {
+            *_OF_CALL, *_ANSWERS, "ContextPackBuilt", "InferenceRequested", "InferenceCompleted", "PolicyEvaluated",
+            "ApprovalRequested", "SubSessionEnded", "SessionRecovered",
+        }
+    )  # fmt: skip
+    row = AuditLink
+    # What later events refer to, by kind and id: where a pack was built, where a model was asked and what it answered,
+    # which call an approval is about (and its grant, if that stands for others), which call a child session is.
+    private_row = AuditLink
+
+    def fold(self, rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
+        body = event.body
+        if event.type == "ContextPackBuilt":
+            rows.private.put((PACK, id_in(body, "pack_id")), AuditLink(seq=event.seq, type=event.type))
+        elif event.type == "InferenceRequested":
+            _asked(rows, event)
+        elif event.type == "InferenceCompleted":
+            _answered(rows, event, verdict)
+        elif event.type == "SessionRecovered":
+            for item in body["in_flight"]:
+                id = id_in(item, "id")
+                call = (
+                    id if item["kind"] == TOOL else _named(rows, SUBSESSION, id) if item["kind"] == SUBSESSION else None
+                )
+                if call is not None:
+                    _link(rows, call, event, verdict, says=item["resolution"])
+        else:
+            call = _call_of(rows, event)
+            if call is not None:
+                link = _link(rows, call, event, verdict)
+                _remember(rows, call, event, link)
+
+    def fold_violation(self, rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
+        call = _call_of(rows, event)
+        if call is not None:
+            _link(rows, call, event, verdict)
+
+
+def _call_of(rows: Rows[AuditLink], event: Event) -> str | None:
+    """The call that an event is about; None: about none, or about one that nothing here names."""
+    body = event.body
+    if event.type in _OF_CALL:
+        return id_in(body, "tool_call_id")
+    if event.type in ("PolicyEvaluated", "ApprovalRequested"):
+        about = body["subject"] == _TOOL_CALL and body["subject_id"] is not None
+        return id_in(body, "subject_id") if about else None
+    if event.type in _ANSWERS:
+        return _named(rows, APPROVAL, id_in(body, "approval_id"))
+    if event.type == "SubSessionEnded":
+        return id_in(body, "tool_call_id") or _named(rows, SUBSESSION, id_in(body, "child_session"))
+    return None
+
+
+def _named(rows: Rows[AuditLink], kind: str, id: str) -> str | None:
+    note: AuditLink | None = rows.private.get((kind, id))
+    return None if note is None else note.of_call
+
+
+def _link(rows: Rows[AuditLink], call: str, event: Event, verdict: Verdict, says: str | None = None) -> AuditLink:
+    body = event.body
+    link = _plain(event, verdict)
+    link.says = says
+    take = _TAKES.get(event.type)
+    if take is not None:
+        take(link, body)
+    rows.put((call, event.seq), link)
+    return link
+
+
+def _plain(event: Event, verdict: Verdict) -> AuditLink:
+    meta = event.meta
+    return AuditLink(
+        seq=event.seq,
+        type=event.type,
+        at=clock(meta),
+        actor_kind=meta.get("actor_kind") or "UNKNOWN",
+        actor_id=cut(meta.get("actor_id")),
+        violations=list(verdict.violations),
+        findings=list(verdict.findings),
+        event_id=kept_id(meta.get("event_id")),
+        causation_id=kept_id(meta.get("causation_id")),
+    )
+
+
+# --- what later events refer to ---------------------------------------------------------------------------------------
+
+
+def _asked(rows: Rows[AuditLink], event: Event) -> None:
+    pack_id = kept_id(event.body["pack_id"])
+    pack: AuditLink | None = None if pack_id is None else rows.private.get((PACK, pack_id))
+    note = AuditLink(seq=event.seq, pack_id=pack_id, pack_seq=None if pack is None else pack.seq)
+    rows.private.put((INFERENCE, id_in(event.body, "inference_id")), note)
+
+
+def _answered(rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
+    """Only an answer that asks for calls can be their cause."""
+    body = event.body
+    key = (INFERENCE, id_in(body, "inference_id"))
+    if not body["tool_calls"]:
+        rows.private.delete(key)
+        return
+    asked: AuditLink | None = rows.private.get(key)
+    link = _plain(event, verdict)
+    link.says, link.digest, link.attempt = cut(body["model"]), body["output_digest"], body["attempt"]
+    link.inference_id = key[1]
+    if asked is not None:
+        link.asked_seq, link.pack_id, link.pack_seq = asked.seq, asked.pack_id, asked.pack_seq
+    rows.private.put(key, link)
+
+
+def _remember(rows: Rows[AuditLink], call: str, event: Event, link: AuditLink) -> None:
+    """Note what later events refer to, and show in this call's rows what it refers to itself."""
+    type_ = event.type
+    if type_ == "ToolCallRequested" and link.inference_id is not None:
+        answer: AuditLink | None = rows.private.get((INFERENCE, link.inference_id))
+        if answer is not None and answer.type:
+            rows.put((call, answer.seq), answer)
+    elif type_ == "ApprovalRequested" and link.approval_id is not None:
+        rows.private.put((APPROVAL, link.approval_id), AuditLink(of_call=call))
+    elif type_ == "ApprovalGranted" and link.approval_id is not None and link.says in _STANDING:
+        link.of_call = call
+        rows.private.put((APPROVAL, link.approval_id), link)
+        rows.put((call, event.seq), link)
+    elif type_ == "ToolCallAuthorized" and link.approval_id is not None:
+        grant: AuditLink | None = rows.private.get((APPROVAL, link.approval_id))
+        if grant is not None and grant.type and grant.of_call != call:
+            rows.put((call, grant.seq), grant)
+    elif type_ == "ToolCallStarted":
+        child = kept_id(event.body["child_session"])
+        if child is not None:
+            rows.private.put((SUBSESSION, child), AuditLink(of_call=call))
+
+
+# --- what a link shows of its event -----------------------------------------------------------------------------------
+
+
+def _requested(link: AuditLink, body: Any) -> None:
+    link.says, link.digest = cut(body["name"]), body["arguments_digest"]
+    link.inference_id = kept_id(body["inference_id"])
+
+
+def _policy(link: AuditLink, body: Any) -> None:
+    link.says, link.digest = body["decision"], _digest_of(body["modified"])
+    link.policy_digest, link.rule_ids = body["policy_digest"], [bounded(rule) for rule in body["rule_ids"][:_RULES]]
+    link.decision_id = kept_id(body["decision_id"])
+
+
+def _approval_requested(link: AuditLink, body: Any) -> None:
+    link.digest = body["arguments_digest"]
+    link.approval_id, link.decision_id = kept_id(body["approval_id"]), kept_id(body["decision_id"])
+
+
+def _granted(link: AuditLink, body: Any) -> None:
+    link.says, link.approval_id = body["scope"], kept_id(body["approval_id"])
+    link.digest = _digest_of(body["modified_arguments"]) or body["arguments_digest"]
+
+
+def _denied(link: AuditLink, body: Any) -> None:
+    link.says, link.approval_id = body["effect"], kept_id(body["approval_id"])
+
+
+def _expired(link: AuditLink, body: Any) -> None:
+    link.approval_id = kept_id(body["approval_id"])
+
+
+def _withdrawn(link: AuditLink, body: Any) -> None:
+    link.says, link.approval_id = cut(body["reason"]), kept_id(body["approval_id"])
+
+
+def _authorized(link: AuditLink, body: Any) -> None:
+    link.says, link.digest = body["basis"], body["effective_arguments_digest"]
+    link.decision_id, link.approval_id = kept_id(body["decision_id"]), kept_id(body["approval_id"])
+
+
+def _rejected(link: AuditLink, body: Any) -> None:
+    link.says = body["basis"]
+    cited = _REJECTED_BY.get(body["basis"])
+    if cited is not None:
+        setattr(link, cited, kept_id(body["cites"]))
+
+
+def _started(link: AuditLink, body: Any) -> None:
+    link.says, link.attempt = cut(body["executor"]), body["attempt"]
+
+
+def _failed(link: AuditLink, body: Any) -> None:
+    link.says, link.attempt = body["reason"], body["attempt"]
+
+
+def _retry(link: AuditLink, body: Any) -> None:
+    link.says, link.attempt = "RETRY" if body["retry"] else "GIVEN_UP", body["attempt"]
+
+
+def _receipt(link: AuditLink, body: Any) -> None:
+    link.says, link.digest, link.attempt = body["status"], body["result_digest"], body["attempt"]
+
+
+def _sub_session(link: AuditLink, body: Any) -> None:
+    link.says, link.digest = body["outcome"], _digest_of(body["result"])
+
+
+def _digest_of(blob: Any) -> bytes | None:
+    return None if blob is None else blob["digest"]
+
+
+_TAKES: Final = {
+    "ToolCallRequested": _requested,
+    "PolicyEvaluated": _policy,
+    "ApprovalRequested": _approval_requested,
+    "ApprovalGranted": _granted,
+    "ApprovalDenied": _denied,
+    "ApprovalExpired": _expired,
+    "ApprovalWithdrawn": _withdrawn,
+    "ToolCallAuthorized": _authorized,
+    "ToolCallRejected": _rejected,
+    "ToolCallStarted": _started,
+    "ToolCallFailed": _failed,
+    "ToolRetryDecided": _retry,
+    "ToolReceiptRecorded": _receipt,
+    "SubSessionEnded": _sub_session,
+}
