@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dalsegno.importers.atif import AtifImporter
 from dalsegno.importers.base import Importer
+from dalsegno.importers.codex import CodexImporter
 from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.importers.mini_swe_agent import MiniSweAgentImporter
 from dalsegno.importers.swe_agent import SweAgentImporter
 
 IMPORTERS: dict[str, type[Importer]] = {
     "atif": AtifImporter,
+    "codex": CodexImporter,
     "inspect": InspectImporter,
     "mini-swe-agent": MiniSweAgentImporter,
     "swe-agent": SweAgentImporter,
