@@ -34,11 +34,16 @@ class ImportedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class ImportedSession:
-    """One session to append, in order. ``blobs`` holds the contents that are too large to stand in an event, by URI."""
+    """One session to append, in order. ``blobs`` holds the contents that are too large to stand in an event, by URI.
+
+    ``parent``: the session of the same file that this one goes out from; the references to its events get their hashes
+    when the sessions are encoded.
+    """
 
     session_id: str
     events: tuple[ImportedEvent, ...]
     blobs: Mapping[str, bytes]
+    parent: ImportedSession | None = None
 
 
 @dataclass

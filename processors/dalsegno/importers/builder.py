@@ -95,6 +95,10 @@ class SessionBuilder:
         self.blobs.next_event()
         return Added(event_id, len(self._events))
 
+    def last(self) -> Added:
+        """The newest event; there must be one."""
+        return Added(self._events[-1].meta["event_id"], len(self._events))
+
     def session(self) -> ImportedSession:
         return ImportedSession(self.session_id, tuple(self._events), dict(self.blobs.outside))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dalsegno.importers.atif import AtifImporter
 from dalsegno.importers.base import Importer
+from dalsegno.importers.claude_code import ClaudeCodeImporter
 from dalsegno.importers.codex import CodexImporter
 from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.importers.mini_swe_agent import MiniSweAgentImporter
@@ -11,6 +12,7 @@ from dalsegno.importers.swe_agent import SweAgentImporter
 
 IMPORTERS: dict[str, type[Importer]] = {
     "atif": AtifImporter,
+    "claude-code": ClaudeCodeImporter,
     "codex": CodexImporter,
     "inspect": InspectImporter,
     "mini-swe-agent": MiniSweAgentImporter,

@@ -1,0 +1,100 @@
+"""The blocks of messages as parts, calls and results. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable
+from typing import Any
+
+from dalsegno.importers.payload import JSON_TYPE, BlobMaker, count, json_bytes, short_text
+from dalsegno.importers.transcript import Wanted
+from dalsegno.model.events import Part, Usage
+
+COPY_MIN_CHARACTERS = 200
+"""A text shorter than this is no copy worth leaving out."""
+
+
+def part_of(block: dict[str, Any], blobs: BlobMaker) -> Part:
+    """A block that says nothing but its text is that text; a picture is its bytes; anything else stands whole."""
+    kind = block.get("type")
+    text = block.get("text")
+    if kind == "text" and isinstance(text, str):
+        return blobs.part(text)
+    if kind == "thinking" and isinstance(block.get("thinking"), str):
+        return blobs.part(block["thinking"], "REASONING")
+    if kind == "tool_use":
+        wanted = wanted_of(block)
+        blob = blobs.of_bytes(wanted.arguments or b"", wanted.media_type)
+        return Part(kind="TOOL_CALL", call_id=wanted.native_id, name=wanted.name, blob=blob)
+    if kind in ("image", "document"):
+        given = block.get("source")
+        source: dict[str, Any] = given if isinstance(given, dict) else {}
+        data = _decoded(source.get("data")) if source.get("type") == "base64" else None
+        if data is not None:
+            media_type = short_text(source.get("media_type") or "application/octet-stream")
+            return Part(kind="MEDIA", name=short_text(kind), blob=blobs.of_bytes(data, media_type))
+        return Part(kind="MEDIA", name=short_text(kind), blob=blobs.of_json(block))
+    return Part(kind="OTHER", name=short_text(kind), blob=blobs.of_json(block))
+
+
+def wanted_of(block: dict[str, Any]) -> Wanted:
+    given = block.get("input")
+    return Wanted(short_text(block.get("id")), short_text(block.get("name")), json_bytes(given), JSON_TYPE, given)
+
+
+def usage_of(message: dict[str, Any]) -> Usage:
+    given = message.get("usage")
+    usage: dict[str, Any] = given if isinstance(given, dict) else {}
+    return Usage(
+        input=count(usage.get("input_tokens")),
+        output=count(usage.get("output_tokens")),
+        cache_read=count(usage.get("cache_read_input_tokens")),
+        cache_creation=count(usage.get("cache_creation_input_tokens")),
+    )
+
+
+def result_text(block: dict[str, Any]) -> str:
+    """The text of a tool's result."""
+    content = block.get("content")
+    if isinstance(content, str):
+        return content
+    items = content if isinstance(content, list) else []
+    return "\n".join(item["text"] for item in items if isinstance(item, dict) and isinstance(item.get("text"), str))
+
+
+def without_copies(value: Any, *originals: tuple[str, Any]) -> Any:
+    """The value with every longer text that one of the originals holds too replaced by ``{"copy_of": <its name>}``."""
+    where: dict[str, str] = {}
+    for name, original in originals:
+        for text in _texts(original):
+            if len(text) >= COPY_MIN_CHARACTERS:
+                where.setdefault(text, name)
+    return _cut(value, where)
+
+
+def _cut(value: Any, where: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        return {"copy_of": where[value]} if value in where else value
+    if isinstance(value, list):
+        return [_cut(item, where) for item in value]
+    if isinstance(value, dict):
+        return {name: _cut(item, where) for name, item in value.items()}
+    return value
+
+
+def _texts(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _decoded(data: Any) -> bytes | None:
+    if not isinstance(data, str):
+        return None
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
