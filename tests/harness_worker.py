@@ -41,6 +41,7 @@ from dalsegno.state.memory import MemoryStore
 from dalsegno.state.rocks import open_secondary
 from dalsegno.state.shard import Shard
 from dalsegno.state.slot import read_status, slot_folders
+from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing.builder import SessionBuilder
 from dalsegno.testing.moves import play
 
@@ -417,7 +418,7 @@ def main(told: dict[str, Any]) -> None:
         kafka=KafkaConfig(told.pop("servers")),
         prefix=told.pop("prefix"),
         data=Path(told.pop("data")),
-        store=Path(told.pop("store")),
+        store=FolderStore(told.pop("store")),
         projections=projections,
         session_timeout_seconds=told.pop("session_timeout_seconds", 3.0),
         fault=_stopping_at(stop_at) if stop_at else fault_from_environment(),

@@ -109,7 +109,7 @@ class House:
         data: Path | None = None,
     ) -> LocalReader:
         chosen = built_in() if projections is None else projections
-        reader = LocalReader(data or self.data, PREFIX, self.store_folder, kafka, chosen)
+        reader = LocalReader(data or self.data, PREFIX, self.store, kafka, chosen)
         return self._closing.enter_context(reader)
 
     def verify(

@@ -98,6 +98,12 @@ class SessionSuperseded(Conflict):
     slug = "session-superseded"
 
 
+class SessionOpen(Conflict):
+    """This process has the session open already."""
+
+    slug = "session-open"
+
+
 class SessionMissing(NotFound):
     """The log holds no record of this session."""
 
@@ -117,7 +123,8 @@ class SnapshotAheadOfLog(Conflict):
 
 
 class Unsent(Failed):
-    """Events were still without a delivery report when the publisher closed; ``data['keys']`` lists them."""
+    """Events were still without a delivery report when their session or the publisher closed; ``data['keys']`` lists
+    them."""
 
     slug = "unsent-events"
 
@@ -126,6 +133,12 @@ class BadInputFile(Failed):
     """A file to import is torn, foreign, empty or damaged; nothing of it was imported."""
 
     slug = "bad-input-file"
+
+
+class BadLine(Failed):
+    """A line of a file of events was refused. ``data``: file, line, field, and what was acknowledged before it."""
+
+    slug = "bad-line"
 
 
 class ImportConflict(Conflict):
@@ -255,6 +268,12 @@ class StoreDamaged(Failed):
     slug = "store-damaged"
 
 
+class StoreUnavailable(Unavailable):
+    """The object store of snapshots and contents does not answer, or has no such bucket."""
+
+    slug = "store-unavailable"
+
+
 class DiskFull(Unavailable):
     slug = "disk-full"
 
@@ -295,3 +314,9 @@ class VerifyDiffers(NegativeVerdict):
     """The live state differs from the log; ``data`` names projection or journal, partition, session, field or seq."""
 
     slug = "verify-differs"
+
+
+class HistoryRefuted(NegativeVerdict):
+    """A session's records are not its whole, untouched history; ``data['doubts']`` says what and where."""
+
+    slug = "history-refuted"

@@ -68,7 +68,8 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()  # type: ignore[call-arg]  # every field has a default
     data: Path = Path(".dalsegno")
     prefix: str = "dalsegno"
-    store: Path | None = None
+    store: str | None = None
+    store_options: dict[str, str] = Field(default_factory=dict)
     partitions: int = Field(16, ge=1, le=4096)
     java: str = ""
     log_format: str = "text"
@@ -89,9 +90,9 @@ class Settings(BaseSettings):
         return value
 
     @property
-    def store_folder(self) -> Path:
+    def store_location(self) -> str:
         """Where snapshots and blobs lie: the setting, else a folder in the data folder."""
-        return self.store if self.store is not None else self.data / "store"
+        return self.store if self.store is not None else str(self.data / "store")
 
     @classmethod
     def settings_customise_sources(
@@ -184,9 +185,10 @@ def load_settings(flags: dict[str, Any], *, config: Path | None = None, profile:
 
 
 def _problem(item: ErrorDetails) -> str:
-    """One wrong value. What stands under ``kafka`` is not repeated: it may be a secret, also in the wrong place."""
+    """One wrong value. What stands under ``kafka`` and ``store_options`` is not repeated: it may be a secret, also in
+    the wrong place."""
     where = ".".join(str(part) for part in item["loc"])
-    found = "" if item["loc"][:1] == ("kafka",) else f" (found {item['input']!r})"
+    found = "" if item["loc"][:1] in (("kafka",), ("store_options",)) else f" (found {item['input']!r})"
     return f"{where}: {item['msg']}{found}"
 
 

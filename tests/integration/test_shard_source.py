@@ -15,6 +15,7 @@ from dalsegno.log.kafka import shared_admin
 from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.model.ids import partition_of
 from dalsegno.readers.source import ShardSource
+from dalsegno.storage.object_store import FolderStore
 from harness_worker import World, wait_for
 
 pytestmark = pytest.mark.broker
@@ -29,7 +30,7 @@ def world(kafka: Any, tmp_path: Path) -> Any:
 
 
 def test_resume_reads_the_tail_and_refuses_the_state_of_another_log(world: World, kafka: Any, tmp_path: Path) -> None:
-    source = ShardSource(tmp_path / "a", kafka.prefix, tmp_path / "store", kafka.config)
+    source = ShardSource(tmp_path / "a", kafka.prefix, FolderStore(tmp_path / "store"), kafka.config)
     with Publisher(kafka.config, prefix=kafka.prefix) as publisher:
         writer = publisher.session("mine")
         writer.append(events.SessionCreated(workflow_name="w", profile="OBSERVED"))
@@ -63,6 +64,6 @@ def test_the_state_of_another_log_is_refused(world: World, kafka: Any, tmp_path:
     client.delete_topics([topic])[topic].result(30)
     wait_for(lambda: topic not in describe_topics(client, [topic]), "the topic to be gone")
     topics.apply(kafka.config, kafka.prefix, partitions=2)
-    source = ShardSource(tmp_path / "a", kafka.prefix, tmp_path / "store", kafka.config)
+    source = ShardSource(tmp_path / "a", kafka.prefix, FolderStore(tmp_path / "store"), kafka.config)
     with Publisher(kafka.config, prefix=kafka.prefix) as publisher, pytest.raises(OtherHistory, match="topic id"):
         publisher.resume("mine", source=source)

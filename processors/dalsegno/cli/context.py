@@ -11,6 +11,8 @@ import click
 
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.settings import Settings
+from dalsegno.storage.object_store import Store
+from dalsegno.storage.opening import open_store
 
 
 @dataclass
@@ -29,10 +31,10 @@ class Context:
     def data(self) -> Path:
         return self.settings.data
 
-    @property
-    def store(self) -> Path:
-        """Folder of snapshots and blobs."""
-        return self.settings.store_folder
+    @cached_property
+    def store(self) -> Store:
+        """Where snapshots and blobs lie."""
+        return open_store(self.settings.store_location, self.settings.store_options)
 
     @property
     def embedded(self) -> bool:

@@ -26,6 +26,7 @@ from dalsegno.state.keys import ROW, session_row_key
 from dalsegno.state.kv import STATE
 from dalsegno.state.rocks import RocksStore
 from dalsegno.state.slot import read_status, slot_folders
+from dalsegno.storage.object_store import FolderStore
 
 WORKER_SESSION_SECONDS = 6
 """How long Kafka waits for a silent worker before others get its partitions; the least that brokers allow."""
@@ -179,7 +180,9 @@ class DemoWorld:
 
     @contextmanager
     def reader(self) -> Iterator[LocalReader]:
-        with LocalReader(self.folder, self.prefix, self.store, lambda: self.kafka, registry.chosen()) as reader:
+        with LocalReader(
+            self.folder, self.prefix, FolderStore(self.store), lambda: self.kafka, registry.chosen()
+        ) as reader:
             yield reader
 
     def folded(self) -> tuple[int, int]:

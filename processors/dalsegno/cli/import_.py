@@ -15,7 +15,6 @@ from dalsegno.importers.base import Importer
 from dalsegno.importers.registry import IMPORTERS
 from dalsegno.importers.run import ImportOutcome, import_file
 from dalsegno.log.publisher import Publisher
-from dalsegno.storage.object_store import FolderStore
 
 _COLUMNS = ("file", "sessions", "events", "new", "grew", "same", "ahead", "erased", "missing", "appended")
 _MOST_NOT_CARRIED = 12
@@ -57,7 +56,7 @@ def command(ctx: Context, format_name: str, files: tuple[Path, ...], reports: tu
     outcomes: list[dict[str, Any]] = []
     with Publisher(ctx.kafka, prefix=ctx.prefix) as publisher:
         for path in files:
-            outcome = import_file(publisher, importer, path, store=FolderStore(ctx.store), dry_run=dry_run)
+            outcome = import_file(publisher, importer, path, store=ctx.store, dry_run=dry_run)
             outcomes.append(outcome.as_data())
             _tell(outcome)
     emit(ctx, outcomes, _COLUMNS)

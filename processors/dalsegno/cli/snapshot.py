@@ -25,7 +25,7 @@ from dalsegno.snapshots.prune import DEFAULT_KEEP, Pruning, plan_pruning, prune
 from dalsegno.snapshots.request import Answers, ask_for_snapshots
 from dalsegno.snapshots.take import MICROS, Taken
 from dalsegno.snapshots.verify import verify as prove
-from dalsegno.storage.object_store import FolderStore
+from dalsegno.storage.object_store import Store
 
 TAKE_TIMEOUT_SECONDS = 60.0
 _LIST = ("id", "created", "partitions", "complete", "reason", "by")
@@ -91,7 +91,7 @@ def _take_here(ctx: Context, identity: TopicIdentity, reason: str) -> Answers:
         ctx.prefix,
         topic_name(ctx.prefix, EVENTS),
         identity.topic_id,
-        FolderStore(ctx.store),
+        ctx.store,
         range(identity.partitions),
         reason=reason,
         schemas=[writer.schema_hash for writer in SchemaSet.load()],
@@ -190,7 +190,7 @@ def verify(ctx: Context, snapshot_id: tuple[str, ...]) -> None:
     """
     found = catalogue.read_catalog(ctx.kafka, ctx.prefix)
     pointers = _chosen(found, snapshot_id)
-    store, states = FolderStore(ctx.store), RocksFolders()
+    store, states = ctx.store, RocksFolders()
     with tempfile.TemporaryDirectory(prefix="dalsegno-verify-") as scratch:
         verdicts = [prove(pointer, store, ctx.prefix, states, Path(scratch)) for pointer in pointers]
     emit(ctx, [verdict._asdict() for verdict in verdicts], ("partition", "id", "next_offset", "good", "reason"))
@@ -222,7 +222,7 @@ def prune_(ctx: Context, keep: int, drop: tuple[str, ...], dry_run: bool, yes: b
     What a named snapshot lists stays (see --drop), and so do the bases of committed generations and of stored plans.
     Files younger than a day stay too: an upload may be about to name them.
     """
-    found, store = catalogue.read_catalog(ctx.kafka, ctx.prefix), FolderStore(ctx.store)
+    found, store = catalogue.read_catalog(ctx.kafka, ctx.prefix), ctx.store
     names = [one_snapshot(name, found, named=True) for name in drop]
     planned = plan_pruning(
         found, _identity(ctx), store, ctx.prefix, keep=keep, protected=_protected(ctx, store), now=time.time(),
@@ -240,7 +240,7 @@ def prune_(ctx: Context, keep: int, drop: tuple[str, ...], dry_run: bool, yes: b
     emit(ctx, _pruning_row(prune(planned, store, ctx.prefix, forget=forget, now=time.time), names))
 
 
-def _protected(ctx: Context, store: FolderStore) -> set[str]:
+def _protected(ctx: Context, store: Store) -> set[str]:
     """Bases of committed generations, and snapshots that a replay which is not over needs."""
     from dalsegno.replay.store import CANCELLED, COMPLETED, read_replays
 

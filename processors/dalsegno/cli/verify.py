@@ -13,17 +13,17 @@ from typing import Any
 
 import click
 
+from dalsegno.cli.common import open_reader
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, emit, note
 from dalsegno.cli.progress import Show, bars
-from dalsegno.cli.session import open_reader
 from dalsegno.errors import Failed, NotFound, TopicMissing, VerifyDiffers
 from dalsegno.projections import registry
 from dalsegno.readers.log import KafkaLog, audited_requests
 from dalsegno.readers.verify import Report, Verifier
 from dalsegno.replay.execute import Progress
 from dalsegno.snapshots.catalog import Catalog, read_catalog
-from dalsegno.storage.object_store import FolderStore, os_errors
+from dalsegno.storage.object_store import os_errors
 
 _COLUMNS = ("partition", "cursor", "source", "folded", "tail", "differing", "remarks")
 SCRATCH = "verify"
@@ -50,7 +50,7 @@ def command(ctx: Context, partition: tuple[int, ...], no_snapshot: bool) -> None
             KafkaLog(ctx.kafka, ctx.prefix),
             ctx.prefix,
             registry.chosen(),
-            FolderStore(ctx.store),
+            ctx.store,
             None if no_snapshot else _catalog(ctx),
             audited_requests(ctx.kafka, ctx.prefix),
             scratch,

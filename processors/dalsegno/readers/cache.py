@@ -12,7 +12,7 @@ from dalsegno.model.cursor import Cursor
 from dalsegno.snapshots.folders import RocksFolders
 from dalsegno.snapshots.restore import check_state, fetch, read_manifest
 from dalsegno.storage.files import sync_tree
-from dalsegno.storage.object_store import TEMPORARY_MAX_AGE_SECONDS, FolderStore, os_errors
+from dalsegno.storage.object_store import TEMPORARY_MAX_AGE_SECONDS, Store, os_errors
 
 CACHE = "snapshot-cache"
 _PART = ".tmp"
@@ -21,7 +21,7 @@ _PART = ".tmp"
 class SnapshotCache:
     """The restored snapshots of one prefix. Several readers may use it at the same time."""
 
-    def __init__(self, data: Path, prefix: str, store: Path) -> None:
+    def __init__(self, data: Path, prefix: str, store: Store) -> None:
         self._folder, self._prefix, self._store = data / prefix / CACHE, prefix, store
 
     def restored(self, partition: int, snapshot_id: str, cursor: Cursor) -> Path:
@@ -36,9 +36,8 @@ class SnapshotCache:
             folder.parent.mkdir(parents=True, exist_ok=True)
             part = Path(tempfile.mkdtemp(prefix=f"{snapshot_id}.", suffix=_PART, dir=folder.parent))
             try:
-                store = FolderStore(self._store)
-                manifest = read_manifest(snapshot_id, store, self._prefix, cursor)
-                fetch(snapshot_id, manifest, store, self._prefix, part / "shard")
+                manifest = read_manifest(snapshot_id, self._store, self._prefix, cursor)
+                fetch(snapshot_id, manifest, self._store, self._prefix, part / "shard")
                 check_state(snapshot_id, manifest, part / "shard", RocksFolders())
                 sync_tree(part / "shard")
                 _settle(part / "shard", folder)

@@ -40,7 +40,7 @@ from dalsegno.snapshots.ports import manifests_prefix
 from dalsegno.state.generations import CurrentShard, PartitionFolder, current_shards
 from dalsegno.state.reads import ShardReads
 from dalsegno.state.rocks import open_secondary
-from dalsegno.storage.object_store import os_errors
+from dalsegno.storage.object_store import Store, os_errors
 
 log = logging.getLogger("dalsegno.readers")
 
@@ -71,7 +71,7 @@ class LocalReader:
         self,
         data: Path,
         prefix: str,
-        store: Path,
+        store: Store,
         kafka: Callable[[], KafkaConfig],
         projections: Sequence[Projection[Any]],
     ) -> None:
@@ -168,7 +168,7 @@ class LocalReader:
         if self._unreadable:
             return next(iter(self._unreadable.values()))
         return NotFound(
-            f"no state of prefix {self.prefix} in {self._data}, and no snapshot of it in {self._store}",
+            f"no state of prefix {self.prefix} in {self._data}, and no snapshot of it in {self._store.location}",
             wanted="a worker's shard or a snapshot",
             todo="run 'dalsegno worker run' here, or name the folders of a worker with --data (and DALSEGNO_STORE)",
         )
@@ -241,7 +241,7 @@ class LocalReader:
     def _snapshots(self) -> tuple[TopicIdentity, Catalog] | None:
         """The log that snapshots must be of, and which there are. Without a broker: None, with a warning; it is an
         error only if that leaves nothing at all."""
-        if not (self._store / manifests_prefix(self.prefix)).is_dir():
+        if next(self._store.list(manifests_prefix(self.prefix)), None) is None:
             return None
         try:
             return self._identity(), read_catalog(self._kafka(), self.prefix)

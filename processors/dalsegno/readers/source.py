@@ -19,12 +19,13 @@ from dalsegno.model.ids import EventKey, Offset, Seq, root_of
 from dalsegno.model.records import Event, Unreadable
 from dalsegno.projections import registry
 from dalsegno.readers.local import LocalReader, View
+from dalsegno.storage.object_store import Store
 
 
 class ShardSource:
     """Reads what the nearest state knows, and from the log only what came after it."""
 
-    def __init__(self, data: Path, prefix: str, store: Path, kafka: KafkaConfig) -> None:
+    def __init__(self, data: Path, prefix: str, store: Store, kafka: KafkaConfig) -> None:
         self._data, self._prefix, self._store, self._kafka = data, prefix, store, kafka
 
     def read(self, session_id: str, up_to: Offset) -> SessionRecords:

@@ -1,4 +1,4 @@
-"""One small object store for snapshots and blobs: keys, bytes, nothing else. Filling for now: a folder.
+"""One small object store for snapshots and blobs: keys, bytes, nothing else. Here the filling that is a folder.
 
 What every filling promises: a key holds the whole object or nothing (a reader never sees half of one), and a write
 that returned is on the disk. Writing goes (1) to a temporary file, (2) fsync, (3) one rename or link to the key,
@@ -39,8 +39,13 @@ class Stored(NamedTuple):
 class Store(Protocol):
     """Objects by key. Keys are relative paths with ``/``; every write is atomic and durable.
 
-    Raises DiskFull, NotPermitted, and Usage for a key that is no such path.
+    Raises DiskFull, NotPermitted, StoreUnavailable, and Usage for a key that is no such path.
     """
+
+    @property
+    def location(self) -> str:
+        """Where it is, for messages to people."""
+        ...
 
     def put_if_absent(self, key: str, source: Path | bytes) -> bool:
         """Write the object unless the key is taken; True if this call wrote it. Of two at once, one gets True."""
@@ -75,6 +80,10 @@ class FolderStore:
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
         self._swept = False
+
+    @property
+    def location(self) -> str:
+        return str(self.root)
 
     def put_if_absent(self, key: str, source: Path | bytes) -> bool:
         target = self._path(key)
@@ -150,11 +159,7 @@ class FolderStore:
                 yield (at / name).relative_to(self.root).as_posix()
 
     def _path(self, key: str) -> Path:
-        parts = PurePosixPath(key).parts
-        plain = "/".join(parts) == key and key and not key.startswith("/")
-        if not plain or ".." in parts or parts[0] == TEMPORARY or "\x00" in key:
-            raise Usage(f"{key!r} is no key of a store", wanted="a relative path such as files/1a2b", key=key)
-        return self.root.joinpath(*parts)
+        return self.root.joinpath(*check_key(key))
 
     @contextmanager
     def _temporary(self, source: Path | bytes) -> Iterator[Path]:
@@ -219,6 +224,15 @@ def os_errors(doing: str) -> Iterator[None]:
             todo="look at the disk and at the path; nothing was changed",
             path=where,
         ) from error
+
+
+def check_key(key: str) -> tuple[str, ...]:
+    """The parts of a key. Raises Usage for what is no relative path."""
+    parts = PurePosixPath(key).parts
+    plain = "/".join(parts) == key and key and not key.startswith("/")
+    if not plain or ".." in parts or parts[0] == TEMPORARY or "\x00" in key:
+        raise Usage(f"{key!r} is no key of a store", wanted="a relative path such as files/1a2b", key=key)
+    return parts
 
 
 def _unless_missing(error: OSError) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.topics import EVENTS, topic_name, worker_group
 from dalsegno.projections.base import Projection
+from dalsegno.storage.object_store import Store
 
 # `committed()` blocks while a transaction with offsets of ours is pending. The coordinator ends one that ran into its
 # time-out on a round every 10 s, so after a kill that takes up to the time-out and 10 s more: the limit is above that.
@@ -24,7 +25,7 @@ def no_fault(step: str) -> None:
 class WorkerConfig:
     """How one worker works. Times in seconds.
 
-    ``data`` is the folder of the slots, ``store`` that of the snapshots. ``projections`` None means all that are
+    ``data`` is the folder of the slots, ``store`` holds the snapshots. ``projections`` None means all that are
     installed. ``slot`` None means the first free one. ``max_behind_offsets``: a local shard that is further behind a
     good snapshot of its generation gives way to it. ``fault`` is called with the name of each protocol step that was
     done; tests end the process there.
@@ -33,7 +34,7 @@ class WorkerConfig:
     kafka: KafkaConfig
     prefix: str
     data: Path
-    store: Path
+    store: Store
     projections: Sequence[Projection[Any]] | None = None
     slot: int | None = None
     emit_interval_seconds: float = 0.2

@@ -25,7 +25,6 @@ from dalsegno.snapshots.folders import RocksFolders
 from dalsegno.snapshots.restore import restore
 from dalsegno.snapshots.take import Origin, Taken, freeze, upload
 from dalsegno.state.slot import Slot
-from dalsegno.storage.object_store import FolderStore
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.house import House
 from dalsegno.streams.partition import Partition, describe
@@ -56,7 +55,7 @@ class Snapshotter:
         self._house = house
         self._schemas = schemas
         self.states = RocksFolders()
-        self._store = FolderStore(config.store)
+        self._store = config.store
         self._asked: dict[Partition, list[Answer]] = {}
         """Who waits for a snapshot that is not begun yet."""
         self._asking = threading.Lock()

@@ -16,6 +16,7 @@ from typing import Any
 
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.state.collector import collect_rarely
+from dalsegno.storage.object_store import FolderStore
 from dalsegno.streams.app import run_worker
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.partition import Partition
@@ -97,7 +98,7 @@ def _worker(kafka: KafkaConfig, told: dict[str, Any]) -> dict[str, Any]:
         kafka,
         told["prefix"],
         Path(told["folder"]),
-        Path(told["store"]),
+        FolderStore(told["store"]),
         slot=told["slot"],
         session_timeout_seconds=WORKER_SESSION_SECONDS,
         snapshot_every_events=_NEVER,

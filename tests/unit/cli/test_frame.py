@@ -80,6 +80,7 @@ def test_every_error_ends_with_its_own_code_and_says_what_to_do(
         (RuntimeError("boom"), 70, "this is a bug"),
         (ModuleNotFoundError("No module named 'faust'", name="faust"), 2, "pip install 'dalsegno[service]'"),
         (ModuleNotFoundError("No module named 'jgo.x'", name="jgo.x"), 2, "pip install 'dalsegno[service,embedded]'"),
+        (ModuleNotFoundError("No module named 'obstore'", name="obstore"), 2, "pip install 'dalsegno[service,s3]'"),
         (ModuleNotFoundError("No module named 'dalsegno.x'", name="dalsegno.x"), 70, "this is a bug"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,

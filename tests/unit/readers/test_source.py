@@ -48,7 +48,7 @@ class World:
             self.log.put(TOPIC, 0, record.key, record.value)
 
     def read(self, session_id: str = "s-1") -> SessionRecords:
-        there = ShardSource(self.house.data, PREFIX, self.house.store_folder, KafkaConfig("nowhere:1"))
+        there = ShardSource(self.house.data, PREFIX, self.house.store, KafkaConfig("nowhere:1"))
         return there.read(session_id, Offset(self.log.part(TOPIC, 0).high))
 
 
