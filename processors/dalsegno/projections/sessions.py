@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from dalsegno.model.lifecycle import Verdict
-from dalsegno.model.lifecycle.state import APPROVAL, INPUT, OPERATIONS, TOOL
+from dalsegno.model.lifecycle.state import APPROVAL, INPUT, OPERATIONS
 from dalsegno.model.records import FIRST_SEQ, Event
 from dalsegno.projections.base import ALL, HeadFacts, Projection, Rows, clock, cut, kept_id, plus
+from dalsegno.projections.failed_calls import FAILED_AFTER
 from dalsegno.projections.rows import SessionRow, SessionStatus
 
 _OPERATIONS = frozenset(OPERATIONS)
-_FAILED_OUTCOMES = frozenset({"FAILED", "CANCELLED", "GIVEN_UP"})
 
 _STATUS_AFTER: dict[str, SessionStatus] = {
     "SessionCreated": "CREATED",
@@ -81,20 +81,19 @@ def _count_open(row: SessionRow, kind: str, by: int) -> None:
             row.inputs_open += by
 
 
-def _count(operations: tuple[tuple[str, str], ...], kind: str) -> int:
-    found = 0
-    for each, _ in operations:
-        found += each == kind
-    return found
-
-
 # --- what single types change -----------------------------------------------------------------------------------------
-# A call is failed once it has ended badly; an attempt after that takes it back until it has ended too.
 
 
 def _set_status(status: SessionStatus) -> Callable[[SessionRow, Any, Verdict], None]:
     def change(row: SessionRow, _body: Any, _: Verdict) -> None:
         row.status = status
+
+    return change
+
+
+def _count_failed(after: Callable[[int, Any, Verdict], int]) -> Callable[[SessionRow, Any, Verdict], None]:
+    def change(row: SessionRow, body: Any, verdict: Verdict) -> None:
+        row.failed_tool_calls = after(row.failed_tool_calls, body, verdict)
 
     return change
 
@@ -122,10 +121,6 @@ def _session_failed(row: SessionRow, body: Any, _: Verdict) -> None:
     row.status = _STATUS_AFTER["SessionFailed"]
     row.error_class = cut(body["error"]["error_class"])
     row.error_message = cut(body["error"]["message"])
-
-
-def _recovered(row: SessionRow, _: Any, verdict: Verdict) -> None:
-    row.failed_tool_calls += _count(verdict.closed, TOOL)
 
 
 def _stage_started(row: SessionRow, body: Any, _: Verdict) -> None:
@@ -171,35 +166,6 @@ def _call_requested(row: SessionRow, _body: Any, _: Verdict) -> None:
     row.tool_calls += 1
 
 
-def _call_rejected(row: SessionRow, _body: Any, _: Verdict) -> None:
-    row.failed_tool_calls += 1
-
-
-def _call_failed(row: SessionRow, _body: Any, verdict: Verdict) -> None:
-    row.failed_tool_calls += _count(verdict.closed, TOOL)
-
-
-def _call_goes_on(row: SessionRow, _body: Any, verdict: Verdict) -> None:
-    row.failed_tool_calls = max(0, row.failed_tool_calls - _count(verdict.opened, TOOL))
-    # What was left in doubt is given up: it ends here.
-    row.failed_tool_calls += _count(verdict.closed, TOOL)
-
-
-def _call_received(row: SessionRow, body: Any, verdict: Verdict) -> None:
-    _call_ended(row, body["status"] == "ERROR", verdict)
-
-
-def _sub_session_ended(row: SessionRow, body: Any, verdict: Verdict) -> None:
-    _call_ended(row, body["outcome"] in _FAILED_OUTCOMES, verdict)
-
-
-def _call_ended(row: SessionRow, failed: bool, verdict: Verdict) -> None:
-    if not _count(verdict.closed, TOOL):
-        # Its last attempt had been counted as failed, unless a stub stands where that was said.
-        row.failed_tool_calls = max(0, row.failed_tool_calls - 1)
-    row.failed_tool_calls += failed
-
-
 def _validated(row: SessionRow, body: Any, _: Verdict) -> None:
     if not body["intermediate"]:
         row.verdict, row.score = body["verdict"], cut(body["score"])
@@ -211,11 +177,11 @@ def _validation_amended(row: SessionRow, body: Any, _: Verdict) -> None:
 
 _CHANGES: dict[str, Callable[[SessionRow, Any, Verdict], None]] = {
     **{type_: _set_status(status) for type_, status in _STATUS_AFTER.items()},
+    **{type_: _count_failed(after) for type_, after in FAILED_AFTER.items()},
     "SessionCreated": _created,
     "SessionForked": _forked,
     "SessionCompleted": _session_completed,
     "SessionFailed": _session_failed,
-    "SessionRecovered": _recovered,
     "StageStarted": _stage_started,
     "TurnStarted": _turn_started,
     "MessageReceived": _message,
@@ -223,12 +189,6 @@ _CHANGES: dict[str, Callable[[SessionRow, Any, Verdict], None]] = {
     "InferenceRequested": _inference_requested,
     "InferenceCompleted": _inference_completed,
     "ToolCallRequested": _call_requested,
-    "ToolCallRejected": _call_rejected,
-    "ToolCallFailed": _call_failed,
-    "ToolCallStarted": _call_goes_on,
-    "ToolRetryDecided": _call_goes_on,
-    "ToolReceiptRecorded": _call_received,
-    "SubSessionEnded": _sub_session_ended,
     "ValidationDecided": _validated,
     "ValidationAmended": _validation_amended,
 }

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from dalsegno.model.lifecycle.state import bounded
+from dalsegno.projections.approvals import Approvals
 from dalsegno.projections.rows import ApprovalRow
 from dalsegno.testing.builder import SessionBuilder, Written, blob, digest_of
-from shard_lab import folded, reads
+from projection_lab import rows_of
 
 
 def row_of(builder: SessionBuilder, *more: Written) -> ApprovalRow:
-    shard = folded([*builder.records, *more])
-    return dict(reads(shard).rows("approvals", builder.session_id))["a",]  # type: ignore[no-any-return]
+    return rows_of(Approvals(), builder, [*builder.records, *more])["a",]  # type: ignore[no-any-return]
 
 
 @pytest.fixture

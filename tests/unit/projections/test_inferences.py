@@ -7,20 +7,17 @@ from typing import Any
 import pytest
 
 from dalsegno.model.lifecycle.state import bounded
+from dalsegno.projections.inferences import Inferences
 from dalsegno.projections.rows import InferenceRow
 from dalsegno.testing.builder import STEP_MICROS, SessionBuilder, Written, digest_of
-from shard_lab import folded, reads
+from projection_lab import rows_of
 
 ASKED = {"inference_id": "i", "attempt": 1, "purpose": "OTHER"}
 USAGE = {"input": None, "output": None, "cache_read": None, "cache_creation": None, "reasoning": None}
 
 
-def rows_of(builder: SessionBuilder, *more: Written) -> dict[Any, InferenceRow]:
-    return dict(reads(folded([*builder.records, *more])).rows("inferences", builder.session_id))
-
-
 def row_of(builder: SessionBuilder, *more: Written) -> InferenceRow:
-    return rows_of(builder, *more)["i",]
+    return rows_of(Inferences(), builder, [*builder.records, *more])["i",]  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -150,7 +147,7 @@ def test_no_row_grows_with_what_comes_from_outside(builder: SessionBuilder) -> N
     long = "x" * 5000
     builder.append("InferenceRequested", **ASKED | {"inference_id": long}, provider=long, model=long, pack_id=long)
     answer(builder, inference_id=long, finish_reasons=[long] * 20, response_id=long)
-    ((row_id, row),) = rows_of(builder).items()
+    ((row_id, row),) = rows_of(Inferences(), builder).items()
     assert row_id == (bounded(long),)
     assert row.pack_id == bounded(long)
     assert (len(row.provider or ""), len(row.model or ""), len(row.response_id or "")) == (500, 500, 500)

@@ -16,7 +16,6 @@ from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.records import Event
 from dalsegno.projections import registry
 from dalsegno.projections.base import Projection, Rows, plus
-from dalsegno.projections.usage import day_of
 from dalsegno.state.outbox import row_schema
 from dalsegno.testing.builder import SessionBuilder
 from shard_lab import apply, folded, reads
@@ -121,11 +120,3 @@ def test_sums_wrap_around() -> None:
     assert plus(top, 1) == -(2**63)
     assert plus(plus(top, top), -top) == top
     assert plus(-(2**63), -1) == top
-
-
-def test_days_are_utc_and_total() -> None:
-    assert day_of(0) == "1970-01-01"
-    assert day_of(-1) == "1969-12-31"
-    assert day_of(1_767_225_599_999_999) == "2025-12-31"
-    assert day_of(1_767_225_600_000_000) == "2026-01-01"
-    assert day_of(None) == day_of(2**63 - 1) == day_of(-(2**63)) == "UNKNOWN"

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from dalsegno.projections.rows import ValidationRow
+from dalsegno.projections.validations import Validations
 from dalsegno.testing.builder import SessionBuilder, Written, digest_of
-from shard_lab import folded, reads
+from projection_lab import rows_of
 
 
 def row_of(builder: SessionBuilder, *more: Written) -> ValidationRow:
-    shard = folded([*builder.records, *more])
-    return dict(reads(shard).rows("validations", builder.session_id))["v",]  # type: ignore[no-any-return]
+    return rows_of(Validations(), builder, [*builder.records, *more])["v",]  # type: ignore[no-any-return]
 
 
 @pytest.fixture
