@@ -2,8 +2,7 @@
 
     from dalsegno import KafkaConfig, Publisher, events
 
-    with Publisher(KafkaConfig("localhost:9092")) as publisher:
-        session = publisher.session("s-1")
+    with Publisher(KafkaConfig("localhost:9092")) as publisher, publisher.session("s-1") as session:
         session.append(events.SessionCreated(workflow_name="review", profile="OBSERVED"))
 
 Names are loaded when they are first used: importing this package costs nothing, and a producer never loads what only
@@ -20,13 +19,15 @@ if TYPE_CHECKING:
     from dalsegno.log.kafka import KafkaConfig
     from dalsegno.log.publisher import Publisher
     from dalsegno.log.receipts import Pending, Receipt
+    from dalsegno.log.redaction import RedactionRule, Redactor
     from dalsegno.log.rows import RowDecoder
     from dalsegno.log.session import Session
+    from dalsegno.log.tracing import current_traceparent
     from dalsegno.model.lifecycle import Verdict
     from dalsegno.model.records import Actor, Event
     from dalsegno.projections.base import Projection, Rollup, Rows
     from dalsegno.readers.source import ShardSource
-    from dalsegno.storage.blobs import Blobs, inline_blob
+    from dalsegno.storage.blobs import Blobs, blob, inline_blob
     from dalsegno.storage.object_store import FolderStore
 
     __version__: str
@@ -41,12 +42,16 @@ _PUBLIC = {
     "Projection": "dalsegno.projections.base",
     "Publisher": "dalsegno.log.publisher",
     "Receipt": "dalsegno.log.receipts",
+    "RedactionRule": "dalsegno.log.redaction",
+    "Redactor": "dalsegno.log.redaction",
     "Rollup": "dalsegno.projections.base",
     "RowDecoder": "dalsegno.log.rows",
     "Rows": "dalsegno.projections.base",
     "Session": "dalsegno.log.session",
     "ShardSource": "dalsegno.readers.source",
     "Verdict": "dalsegno.model.lifecycle",
+    "blob": "dalsegno.storage.blobs",
+    "current_traceparent": "dalsegno.log.tracing",
     "inline_blob": "dalsegno.storage.blobs",
 }
 _MODULES = ("errors", "events")
@@ -61,12 +66,16 @@ __all__ = [
     "Projection",
     "Publisher",
     "Receipt",
+    "RedactionRule",
+    "Redactor",
     "Rollup",
     "RowDecoder",
     "Rows",
     "Session",
     "ShardSource",
     "Verdict",
+    "blob",
+    "current_traceparent",
     "errors",
     "events",
     "inline_blob",

@@ -5,25 +5,38 @@ Everything that can refuse an event is here, and nothing here sends: a refused e
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import NAMESPACE_URL, uuid5
 
 import uuid_utils
 
 from dalsegno.errors import InvalidEvent, InvalidSessionId, Usage
 from dalsegno.log.codec import check, encode, event_hash, frame, place
+from dalsegno.log.contents import move_out, put_away
 from dalsegno.log.publisher import VALUE_MAX_BYTES, Publisher, too_large
 from dalsegno.log.receipts import Pending
+from dalsegno.log.redaction import Redactor
+from dalsegno.log.tracing import check_traceparent
 from dalsegno.model.catalogue import CATALOGUE
-from dalsegno.model.events import NewEvent, Origin, Redaction, to_record
+from dalsegno.model.events import (
+    NewEvent,
+    Origin,
+    Redaction,
+    SessionCancelled,
+    SessionCompleted,
+    SessionFailed,
+    to_record,
+)
 from dalsegno.model.history import is_fork
 from dalsegno.model.ids import FORK_MARK, EventKey, Seq
-from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
+from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, judge
 from dalsegno.model.lifecycle.tables import REQUIRED_IN_STRICT, STEPS
 from dalsegno.model.naming import likely
+from dalsegno.model.payloads import SubSessionOutcome
 from dalsegno.model.records import CONTROL_SEQ, Actor, Event
 
 log = logging.getLogger("dalsegno.log")
@@ -31,6 +44,9 @@ log = logging.getLogger("dalsegno.log")
 # Name space of the ids of decisions: equal decisions after equal histories get equal ids.
 _NAMESPACE = uuid5(NAMESPACE_URL, "dalsegno:decision")
 _OF_ENVELOPE = frozenset({"occurred_at", "causation_id", "turn_id", "stage_id"})
+
+Inherit: TypeAlias = Callable[[Event, SessionState], None]
+"""Gives a fork the state of its parent."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +66,35 @@ class Draft:
     pending: Pending
     chain: Chain
     headers: list[tuple[str, bytes]] = field(default_factory=list)
+    outcome: SubSessionOutcome | None = None
+    """How the session ends, if this is its end."""
 
 
 @dataclass(frozen=True)
 class Drafter:
-    """Makes the drafts of one session. ``inherit`` gives a fork the state of its parent."""
+    """Makes the drafts of one session.
+
+    ``digests``: of contents that were redacted, the digest of what was written instead. Whoever knows what stood there
+    names it by the first; in the log it must be the second, which nobody can test guesses against.
+    """
 
     publisher: Publisher
     session_id: str
     check_rules: bool
     actor: Actor
     clock: Callable[[], int]
-    inherit: Callable[[Event, SessionState], None]
+    traceparent: str | Callable[[], str | None] | None = None
+    redact: Redactor | None = None
+    digests: dict[bytes, bytes] = field(default_factory=dict)
 
     def draft(
-        self, event: NewEvent, chain: Chain, state: SessionState, ops: MemoryOps, how: Mapping[str, Any]
+        self,
+        event: NewEvent,
+        chain: Chain,
+        state: SessionState,
+        ops: MemoryOps,
+        how: Mapping[str, Any],
+        inherit: Inherit,
     ) -> Draft:
         """Raises InvalidEvent or EventTooLarge; ``state`` and ``ops`` then are as before, else behind the event."""
         if not isinstance(event, NewEvent) or event.TYPE not in CATALOGUE:
@@ -72,7 +102,15 @@ class Drafter:
         if chain.seq == 0 and event.CLASS != "C":
             self._check_is_fork(event)
         writer = self.publisher.schemas.event(event.TYPE)
-        record = check(writer, {"meta": self._meta(event, chain, how), **to_record(event)})
+        rest = dict(how)
+        traceparent = self._traceparent(rest.pop("traceparent", None))
+        given = {"meta": self._meta(event, chain, rest), **to_record(event)}
+        if self.redact is not None:
+            given = self.redact.apply(writer.type, writer.schema, given, self.digests)
+        large: list[dict[str, Any]] = []
+        if self.publisher.blobs is not None:
+            given = move_out(given, large)
+        record = check(writer, given)
         meta = record["meta"]
         body = encode(writer, record)
         value = frame(writer, body)
@@ -81,16 +119,25 @@ class Drafter:
         hash_ = event_hash(writer, body)
         key = EventKey(self.session_id, Seq(meta["seq"]), hash_)
         self.publisher.acknowledge_schemas([writer])
+        # Before the event, which must never name what is not there; one that is refused below leaves it unused.
+        put_away(self.publisher.blobs, large)
         is_control = meta["seq"] == CONTROL_SEQ
-        broken = self._judge(key, value, state, ops) if self.check_rules and not is_control else ()
+        broken = self._judge(key, value, state, ops, inherit) if self.check_rules and not is_control else ()
         headers = [
             ("ce_type", writer.name.encode()),
             ("content-type", b"application/avro"),
             ("dalsegno-hash", hash_.hex().encode()),
         ]
-        pending = Pending(key, value, self.publisher.partition_of(self.session_id), broken)
+        if traceparent is not None:
+            headers.append(("traceparent", traceparent))
+        pending = Pending(key, value, self.publisher.partition_of(self.session_id), broken, meta["event_id"])
         behind = chain if is_control else Chain(meta["seq"], hash_, meta["epoch"], meta["recorded_at"])
-        return Draft(pending, behind, headers)
+        return Draft(pending, behind, headers, _outcome(event))
+
+    def _traceparent(self, given: str | None) -> bytes | None:
+        found = self.traceparent if given is None else given
+        found = found() if callable(found) else found
+        return None if found is None else check_traceparent(found)
 
     def _check_is_fork(self, event: NewEvent) -> None:
         """Only a fork may have an id with ``~``; whether the session is one, its first event says."""
@@ -111,6 +158,9 @@ class Drafter:
             raise _refused("meta.actor", f"{actor!r}", "Actor(kind, id)")
         origin, redactions = rest.pop("origin", None), rest.pop("redactions", ())
         event_id, epoch = rest.pop("event_id", None), rest.pop("epoch", None)
+        cause = rest.pop("cause", None)
+        if cause is not None:
+            rest["causation_id"] = self._id_of(cause, rest.get("causation_id"))
         meta = {
             "session_id": self.session_id,
             "seq": CONTROL_SEQ if is_control else chain.seq + 1,
@@ -131,19 +181,31 @@ class Drafter:
             raise Usage(f"append takes no {unknown[0]}", wanted="the keyword arguments of append")
         return {**meta, **rest}
 
+    def _id_of(self, cause: Any, beside: str | None) -> str:
+        """The ``causation_id`` that an append stands for: an event of this session, which thereby came before."""
+        if not isinstance(cause, Pending) or cause.event_id is None:
+            raise _refused("cause", f"a {type(cause).__name__}", "what append gave for the event that caused this one")
+        if cause.key.session_id != self.session_id:
+            raise _refused("cause", f"an event of session {cause.key.session_id}", "an event of this session")
+        if beside is not None and beside != cause.event_id:
+            raise _refused("cause", "another event than causation_id", "one of the two")
+        return cause.event_id
+
     def _event_id(self, event: NewEvent, prev_hash: bytes | None) -> str:
         if event.CLASS != "D":
             return str(uuid_utils.uuid7())
         cause = prev_hash.hex() if prev_hash else ""
         return str(uuid5(_NAMESPACE, f"{self.session_id}\n{event.TYPE}\n{cause}\n0"))
 
-    def _judge(self, key: EventKey, value: bytes, state: SessionState, ops: MemoryOps) -> tuple[str, ...]:
+    def _judge(
+        self, key: EventKey, value: bytes, state: SessionState, ops: MemoryOps, inherit: Inherit
+    ) -> tuple[str, ...]:
         """Judge the event as every reader will: from its bytes. In the profile STRICT a broken rule refuses it; in the
         others what happened is recorded all the same, and readers list it."""
         event = place(self.publisher.schemas, key.encode(), value, 0, 1)
         assert isinstance(event, Event), "what was just encoded can be read"
         if is_fork(event):
-            self.inherit(event, state)
+            inherit(event, state)
         broken = judge(state, ops, event).violations
         if not broken:
             return ()
@@ -161,6 +223,30 @@ class Drafter:
             extra={"session_id": self.session_id, "seq": event.seq, "type": event.type, "rules": list(broken)},
         )
         return broken
+
+
+def _outcome(event: NewEvent) -> SubSessionOutcome | None:
+    if isinstance(event, SessionCompleted):
+        return event.outcome
+    if isinstance(event, SessionFailed):
+        return "FAILED"
+    return "CANCELLED" if isinstance(event, SessionCancelled) else None
+
+
+class Overlay(MemoryOps):
+    """Operations over others that stay as they are, so that a refused batch leaves nothing behind."""
+
+    def __init__(self, below: MemoryOps) -> None:
+        super().__init__()
+        self._below = below
+
+    def get(self, kind: str, id: str, /) -> OpState | None:
+        found = self.rows.get((kind, id))
+        if found is None:
+            below = self._below.get(kind, id)
+            # Judging changes rows in place: it gets its own.
+            found = None if below is None else copy.copy(below)
+        return found
 
 
 def _refused(field: str, found: str, wanted: str) -> InvalidEvent:

@@ -333,7 +333,7 @@ def _check_blob(blob: Mapping[str, Any], path: str) -> None:
             f"{path}.inline",
             f"{len(inline)} bytes",
             f"at most {INLINE_MAX_BYTES} bytes",
-            "put it into the blob store and name it by uri",
+            "give the publisher a store for it: Publisher(..., blobs=Blobs(store))",
         )
     if blob["size"] != len(inline):
         refuse(f"{path}.size", str(blob["size"]), f"{len(inline)}, the bytes of inline")

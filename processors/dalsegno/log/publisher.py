@@ -1,8 +1,7 @@
 """The publisher: sends events to the log and tells of each what became of it; nothing that it took is lost silently.
 
-    with Publisher(KafkaConfig("localhost:9092")) as publisher:
-        session = publisher.session("s-1")
-        session.append(SessionCreated(workflow_name="review", profile="OBSERVED")).result()
+    with Publisher(KafkaConfig("localhost:9092")) as publisher, publisher.session("s-1") as session:
+        session.append(SessionCreated(workflow_name="review", profile="OBSERVED"))
 
 One publisher serves many sessions and threads. It is idempotent and gapless: the client repeats a lost record by
 itself, without doubling it and without sending anything past it.
@@ -10,12 +9,13 @@ itself, without doubling it and without sending anything past it.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
-import logging
 import os
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Iterable
 from functools import cached_property
 from types import TracebackType
@@ -26,6 +26,7 @@ from dalsegno.errors import (
     EventTooLarge,
     InvalidEvent,
     KafkaForbidden,
+    SessionOpen,
     TopicDrift,
     TopicMissing,
     Unavailable,
@@ -33,19 +34,19 @@ from dalsegno.errors import (
 )
 from dalsegno.log.codec import place
 from dalsegno.log.kafka import KafkaConfig
-from dalsegno.log.receipts import Pending
+from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending, close_behind, unsent
 from dalsegno.log.schema_set import SchemaSet, WriterSchema
 from dalsegno.log.topics import BESIDE, EVENTS, topic_name
 from dalsegno.log.transport import DELIVERY_TIMEOUT_SECONDS, Headers, KafkaTransport, Transport
 from dalsegno.model.ids import EventKey, Offset, parse_key, partition_of
-from dalsegno.model.records import SetAside, Tombstone, Unreadable
+from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, Event, SetAside, Tombstone, Unreadable
 
 if TYPE_CHECKING:
+    from dalsegno.log.redaction import Redactor
     from dalsegno.log.session import Session
+    from dalsegno.log.writer import SessionWriter
+    from dalsegno.storage.blobs import Blobs
 
-log = logging.getLogger("dalsegno.log")
-
-CLOSE_TIMEOUT_SECONDS = 30.0
 SCHEMA_TIMEOUT_SECONDS = 30.0
 # The client cuts batches at 1,000,000 bytes, below the topic's 1 MiB; a record needs room beside its value for the key
 # (at most 285 bytes), the headers and the framing of the batch.
@@ -63,6 +64,8 @@ class Publisher:
     """Sends events. ``kafka``: where, or another filling of the transport (tests).
 
     ``delivery_timeout_seconds``: after that, an event without acknowledgement counts as unknown and breaks its session.
+    ``blobs``: where contents go that are too large for an event; without it such an event is refused. ``redact``: what
+    is taken out of every event of every session before it is hashed.
     Raises TopicMissing or an Unavailable at the first use, not here.
     """
 
@@ -73,8 +76,12 @@ class Publisher:
         prefix: str = "dalsegno",
         writer: str | None = None,
         delivery_timeout_seconds: float = DELIVERY_TIMEOUT_SECONDS,
+        blobs: Blobs | None = None,
+        redact: Redactor | None = None,
     ) -> None:
         self.prefix = prefix
+        self.blobs = blobs
+        self.redact = redact
         self.topic = topic_name(prefix, EVENTS)
         self.writer = writer or default_writer()
         self.schemas = SchemaSet.load()
@@ -87,6 +94,8 @@ class Publisher:
         self._schema_lock = threading.Lock()
         self._unsettled: dict[int, Pending] = {}
         self._failed: dict[EventKey, Pending] = {}
+        # Who writes a session here. A session that nobody holds any more cannot append, so it is open no longer.
+        self._open: weakref.WeakValueDictionary[str, SessionWriter] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._closed = False
         atexit.register(self._close_at_exit)
@@ -116,24 +125,49 @@ class Publisher:
 
     def session(self, session_id: str, **options: Any) -> Session:
         """A session that nobody has written to yet, which the log is not asked: begun twice, it has two histories, of
-        which readers follow one. ``options`` as of ``Session``. Raises InvalidSessionId."""
+        which readers follow one. ``options`` as of ``Session``. Raises InvalidSessionId, and SessionOpen where this
+        publisher has the session open already."""
         from dalsegno.log.session import Session
 
-        return Session(self, session_id, **options)
+        session = Session(self, session_id, **options)
+        with self._lock:
+            if session_id in self._open:
+                raise SessionOpen(
+                    f"session {session_id} is open in this process already",
+                    wanted="one writer of a session",
+                    todo="use the session that is open, or close it; another session needs another id",
+                    session_id=session_id,
+                )
+            self._open[session_id] = session
+        return session
 
     def resume(self, session_id: str, **options: Any) -> Session:
-        """Take over a session that has a history: see ``Session.resume``. ``options`` of both."""
-        from dalsegno.log.session import Session, split_options
+        """Take over a session that has a history: see ``Session.resume``. ``options`` of both. Where this publisher has
+        the session open, that one is broken from then on."""
+        from dalsegno.log.session import Session
 
-        of_session, of_resume = split_options(options)
-        session = Session(self, session_id, **of_session)
+        of_resume = {name: options.pop(name) for name in ("resolve", "timeout", "retries") if name in options}
+        session = Session(self, session_id, **options)
         session.resume(**of_resume)
         return session
+
+    def now_written_by(self, session: SessionWriter) -> SessionWriter | None:
+        """A session was resumed: it is the one that is open. Returns the one that was, if it was another."""
+        with self._lock:
+            before, self._open[session.session_id] = self._open.get(session.session_id), session
+        return None if before is session else before
+
+    def let_go(self, session: SessionWriter) -> None:
+        """A session was closed."""
+        with self._lock:
+            if self._open.get(session.session_id) is session:
+                del self._open[session.session_id]
 
     def send(self, key: EventKey | bytes | None, value: bytes | None) -> Pending:
         """Send stored bytes, as importers and repeats do; ``value`` None is a tombstone. Encodes nothing.
 
         Raises InvalidEvent if the bytes are no event under this key, SchemaUnknown if their schema is not this build's.
+        An amendment is never tombstoned: an erased event would come back with an older snapshot.
         """
         parsed = self._check_stored(key, value)
         if value is not None:
@@ -162,6 +196,11 @@ class Publisher:
             if missing:
                 self.transport.publish_schemas(self.prefix, missing, timeout)
                 self._acknowledged.update(wanted)
+
+    def prepare(self) -> None:
+        """Do now what the first append would wait for: ask for the topic, and store the schemas."""
+        _ = self.partitions
+        self.acknowledge_schemas(self._events())
 
     def send_checked(self, pending: Pending, headers: Headers | None = None) -> Pending:
         """Send what is known to be an event in its place; the core of ``send`` and of ``Session.append``."""
@@ -213,21 +252,23 @@ class Publisher:
             with self._lock:
                 late = list(self._unsettled.values())
             self.transport.close()
-        unsent = sorted({**self._failed, **{p.key: p for p in late if p.error() or not p.done()}}.items())
-        if unsent:
-            raise Unsent(
-                f"{len(unsent)} events were not acknowledged: {_some([key for key, _ in unsent])}",
-                wanted="an acknowledgement for every event",
-                todo="send them again (the same bytes, nothing is doubled) or resume their sessions",
-                keys=[key.encode().decode() for key, _ in unsent],
-                pending=[pending for _, pending in unsent],
-            )
+        error = unsent([*self._failed.values(), *(each for each in late if each.error() or not each.done())])
+        if error is not None:
+            raise error
 
     def __enter__(self) -> Publisher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
+        close_behind(self.close, error)
+
+    async def __aenter__(self) -> Publisher:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(close_behind, self.close, error)
 
     def _close_at_exit(self) -> None:
         """A program ended without closing: send what is queued, and say on stderr what was not acknowledged.
@@ -256,6 +297,13 @@ class Publisher:
         if value is not None and len(value) > VALUE_MAX_BYTES:
             raise too_large("value", len(value))
         found = place(self.schemas, raw, value, 0, 1)
+        if parsed.seq == CONTROL_SEQ and not (isinstance(found, Event) and found.type == AMENDMENT_TYPE):
+            raise InvalidEvent(
+                f"{'a tombstone' if value is None else 'a record that is no amendment'} under the key {raw!r}",
+                wanted=f"a {AMENDMENT_TYPE}: nothing else stands at seq {CONTROL_SEQ}, and none is ever taken back",
+                todo="amend again if an amendment was wrong; nothing was sent",
+                field="key" if value is None else "value",
+            )
         if isinstance(found, SetAside | Unreadable):
             raise InvalidEvent(
                 f"the value of {raw!r} is no event that this build can read: {found.reason}",
@@ -268,16 +316,11 @@ class Publisher:
         return parsed
 
 
-def _some(keys: list[EventKey], limit: int = 3) -> str:
-    shown = ", ".join(f"{key.session_id}:{key.seq}" for key in keys[:limit])
-    return shown + (f" and {len(keys) - limit} more" if len(keys) > limit else "")
-
-
 def too_large(field: str, size: int) -> EventTooLarge:
     return EventTooLarge(
         f"the event has {size} bytes, most of them in {field}",
         wanted=f"at most {VALUE_MAX_BYTES} bytes",
-        todo="put large contents into blobs; nothing was sent",
+        todo="put large contents into blobs, and give the publisher a store for them; nothing was sent",
         field=field,
         size=size,
     )

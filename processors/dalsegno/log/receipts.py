@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+import logging
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from dalsegno.errors import DalsegnoError, WaitTimeout
+from dalsegno.errors import DalsegnoError, Unsent, WaitTimeout
 from dalsegno.model.ids import EventKey, Offset, Seq
+
+log = logging.getLogger("dalsegno.log")
+
+CLOSE_TIMEOUT_SECONDS = 30.0
+"""How long a session or a publisher that closes waits for reports."""
 
 
 class Receipt(NamedTuple):
@@ -23,13 +29,22 @@ class Receipt(NamedTuple):
 class Pending:
     """An append that was accepted. ``result`` waits for the log's own report on this one event; so does ``await``."""
 
-    def __init__(self, key: EventKey, value: bytes | None, partition: int, violations: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        key: EventKey,
+        value: bytes | None,
+        partition: int,
+        violations: tuple[str, ...] = (),
+        event_id: str | None = None,
+    ) -> None:
         self.key = key
         self.value = value
         """The stored bytes: sending an event again sends these, it is never encoded anew."""
         self.partition = partition
         self.violations = violations
         """Rules that the event breaks, where the session's profile lets it pass."""
+        self.event_id = event_id
+        """What a later event names as its cause; None for stored bytes that are sent again."""
         self.on_settled: Callable[[Pending, DalsegnoError | None], None] | None = None
         """Told the outcome before anybody who waits for it."""
         self._future: Future[Receipt] = Future()
@@ -75,9 +90,42 @@ class Pending:
         """Tell the outcome; called once, by the publisher."""
         if error is None and offset is None:
             error = DalsegnoError("the log reported neither an offset nor an error")
-        if self.on_settled is not None:
-            self.on_settled(self, error)
+        told, self.on_settled = self.on_settled, None  # a receipt that somebody keeps must not keep its session
+        if told is not None:
+            told(self, error)
         if error is not None or offset is None:
             self._future.set_exception(error)
         else:
             self._future.set_result(Receipt(self.partition, offset, self.key.seq, self.key.hash))
+
+
+def unsent(pendings: Iterable[Pending]) -> Unsent | None:
+    """The error that names what was not acknowledged, in the order of the keys; None if that is nothing."""
+    late = sorted({pending.key: pending for pending in pendings}.items())
+    if not late:
+        return None
+    return Unsent(
+        f"{len(late)} events were not acknowledged: {_some([key for key, _ in late])}",
+        wanted="an acknowledgement for every event",
+        todo="send them again (the same bytes, nothing is doubled) or resume their sessions",
+        keys=[key.encode().decode() for key, _ in late],
+        pending=[pending for _, pending in late],
+    )
+
+
+def close_behind(close: Callable[[], None], raised: BaseException | None) -> None:
+    """Close at the end of a ``with`` block. What the block raised goes on; what closing says then becomes a note on
+    it, and a log line."""
+    if raised is None:
+        close()
+        return
+    try:
+        close()
+    except DalsegnoError as error:
+        log.error("closing_failed", extra={"reason": str(error)})
+        raised.add_note(f"on closing: {error}")
+
+
+def _some(keys: list[EventKey], limit: int = 3) -> str:
+    shown = ", ".join(f"{key.session_id}:{key.seq}" for key in keys[:limit])
+    return shown + (f" and {len(keys) - limit} more" if len(keys) > limit else "")

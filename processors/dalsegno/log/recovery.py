@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from dalsegno.errors import Usage
-from dalsegno.model.events import InFlight
+from dalsegno.errors import SessionMissing, Usage
+from dalsegno.log.history import History, SessionRecords
+from dalsegno.model.events import InFlight, Ref, SessionRecovered
 from dalsegno.model.lifecycle import MemoryOps, OpState
 from dalsegno.model.lifecycle.state import APPROVAL, INPUT, OPEN_PHASES, OPERATIONS, RUNNING_PHASES, TOOL
 
@@ -61,3 +62,23 @@ def in_flight(ops: MemoryOps, resolve: Resolve | None) -> list[InFlight]:
     else:
         how = {(o.kind, o.id): (resolve or default_resolution)(o) for o in operations}
     return [InFlight(kind=kind, id=id, resolution=resolution) for (kind, id), resolution in how.items()]  # type: ignore[arg-type]
+
+
+def recovery_of(
+    session_id: str, history: History, records: SessionRecords, resolve: Resolve | None
+) -> SessionRecovered:
+    """The event by which a writer takes over what was read. Raises SessionMissing if that is nothing."""
+    if history.tip is None:
+        raise SessionMissing(
+            f"the log holds no session {session_id}",
+            wanted="a session with a history",
+            todo="begin it with publisher.session(...)",
+            session_id=session_id,
+        )
+    tip = history.tip
+    return SessionRecovered(
+        last_good=Ref(seq=tip.seq, hash=tip.hash, event_id=tip.meta.get("event_id")),
+        crashed_instance=tip.meta.get("writer"),
+        snapshot_id=records.snapshot_id,
+        in_flight=in_flight(history.ops, resolve),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -16,6 +17,19 @@ SCHEME = "blob:"
 DEFAULT_MEDIA_TYPE = "application/octet-stream"
 
 
+def blob(content: Any, media_type: str | None = None) -> Blob:
+    """A blob that holds its content, whatever its size: text, bytes, or anything that JSON can say.
+
+    Text becomes UTF-8; bytes are kept as they are; the rest is written as JSON with sorted keys. What came from outside
+    as text or bytes is given as that, since its digest is over the bytes received. A session puts what is too large for
+    an event into its publisher's store. Raises InvalidEvent for what is none of these.
+    """
+    if not isinstance(content, str | bytes | bytearray | memoryview):
+        content, media_type = _as_json(content), media_type or "application/json"
+    data, kind = _as_bytes(content, media_type)
+    return Blob(digest=sha256(data).digest(), size=len(data), media_type=kind, inline=data)
+
+
 def inline_blob(content: bytes | str, media_type: str | None = None) -> Blob:
     """A blob that stands in the event itself. Text becomes UTF-8. Raises EventTooLarge above 64 KiB, and
     InvalidEvent for what is neither text nor bytes."""
@@ -24,7 +38,7 @@ def inline_blob(content: bytes | str, media_type: str | None = None) -> Blob:
         raise EventTooLarge(
             f"a content of {len(data)} bytes",
             wanted=f"at most {INLINE_MAX_BYTES} bytes in an event",
-            todo="put it into a store: Blobs(store).put(content)",
+            todo="use blob(content), and give the publisher a store: Publisher(..., blobs=Blobs(store))",
             field="inline",
             size=len(data),
         )
@@ -72,6 +86,30 @@ class Blobs:
                 digest=digest.hex(),
             )
         return content
+
+
+def _as_json(content: Any) -> str:
+    try:
+        _check_keys(content)
+        return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidEvent(
+            f"a content that JSON cannot say: {error}",
+            wanted="text, bytes, or lists and dicts of text, finite numbers, booleans and None",
+            todo="write it as text yourself, and give that",
+        ) from error
+
+
+def _check_keys(content: Any) -> None:
+    """json.dumps would write a key 1 as "1", and two keys as one."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is no text")
+            _check_keys(value)
+    elif isinstance(content, list | tuple):
+        for value in content:
+            _check_keys(value)
 
 
 def blob_key(digest_hex: str) -> str:

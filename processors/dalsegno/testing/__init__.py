@@ -1,0 +1,36 @@
+"""For the tests of a harness: a log in memory under the producer's own classes, and the rows that follow from it.
+
+    from dalsegno.testing import memory_publisher
+
+    with memory_publisher() as publisher:
+        run_my_agent(publisher)
+    assert publisher.events("s-1")[-1].type == "SessionCompleted"
+    assert publisher.rows("tools", "s-1")[0]["calls"] == 3
+
+Names are loaded when they are first used; writing and reading events needs nothing of the extra ``[service]``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dalsegno.testing.memory_log import MemoryLog
+    from dalsegno.testing.in_memory import MemoryPublisher, memory_publisher
+
+_PUBLIC = {
+    "MemoryLog": "dalsegno.testing.memory_log",
+    "MemoryPublisher": "dalsegno.testing.in_memory",
+    "memory_publisher": "dalsegno.testing.in_memory",
+}
+
+__all__ = ["MemoryLog", "MemoryPublisher", "memory_publisher"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'dalsegno.testing' has no attribute {name!r}")
+    found = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = found
+    return found

@@ -30,11 +30,14 @@ _BATCH = 10_000
 @dataclass
 class _Partition:
     records: list[LogRecord] = field(default_factory=list)
+    headers: dict[Offset, Headers] = field(default_factory=dict)
     low: int = 0
     high: int = 0
 
-    def append(self, key: bytes | None, value: bytes | None) -> Offset:
+    def append(self, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> Offset:
         offset = Offset(self.high)
+        if headers:
+            self.headers[offset] = headers
         self.records.append(LogRecord(offset, key, value, time.time_ns() // 1_000_000, 0))
         self.high += 1
         return offset
@@ -75,6 +78,11 @@ class MemoryLog:
         with self.lock:
             parts = self.parts(topic) if partition is None else [self.part(topic, partition)]
             return [record for part in parts for record in part.records]
+
+    def headers(self, topic: str, partition: int, offset: Offset) -> dict[str, bytes]:
+        """What stands beside a record, for people's tools."""
+        with self.lock:
+            return dict(self.part(topic, partition).headers.get(offset, ()))
 
     def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
         """Keep only the last record of each key; then, if asked, expire tombstones too. Offsets stay."""
@@ -141,24 +149,25 @@ class MemoryTransport:
     # --- Transport ---------------------------------------------------------------------------------------------------
 
     def send(self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers, done: Done) -> None:
-        del headers  # a copy for people's tools; nothing here looks at it
         with self.log.lock:
             if self._closed:
                 raise Unavailable("could not send a record: the publisher is closed", todo="make a new publisher")
             if self._fatal:
                 raise KafkaRefused("could not send a record: one before it was refused", todo="resume")
-            report = _Report(done, *self._store(self.log.part(topic, partition), key, value))
+            report = _Report(done, *self._store(self.log.part(topic, partition), key, value, headers))
             self._outstanding += 1
             if self._held is not None:
                 self._held.append(report)
             else:
                 self._reports.put(report)
 
-    def _store(self, part: _Partition, key: bytes, value: bytes | None) -> tuple[Offset | None, DalsegnoError | None]:
+    def _store(
+        self, part: _Partition, key: bytes, value: bytes | None, headers: Headers
+    ) -> tuple[Offset | None, DalsegnoError | None]:
         if self._failures:
             self._fatal = True
             return None, self._failures.pop(0)
-        offset = part.append(key, value)
+        offset = part.append(key, value, headers)
         if self._lost:
             self._lost -= 1
             return None, WaitTimeout("could not store a record: no acknowledgement in time", todo="resume")
