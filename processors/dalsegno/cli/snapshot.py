@@ -212,11 +212,20 @@ def verify(ctx: Context, snapshot_id: tuple[str, ...]) -> None:
     show_default=True,
     help="How many shard snapshots of each partition stay.",
 )
+@click.option(
+    "--older-than",
+    "older_than_hours",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="HOURS",
+    help="Of the others, remove only what was taken longer ago.",
+)
 @click.option("--drop", multiple=True, metavar="ID", help="A named snapshot that is no longer needed.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_context
-def prune_(ctx: Context, keep: int, drop: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+def prune_(ctx: Context, keep: int, older_than_hours: float, drop: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Remove old shard snapshots, and the files that only they named.
 
     What a named snapshot lists stays (see --drop), and so do the bases of committed generations and of stored plans.
@@ -226,7 +235,7 @@ def prune_(ctx: Context, keep: int, drop: tuple[str, ...], dry_run: bool, yes: b
     names = [one_snapshot(name, found, named=True) for name in drop]
     planned = plan_pruning(
         found, _identity(ctx), store, ctx.prefix, keep=keep, protected=_protected(ctx, store), now=time.time(),
-        drop=names,
+        older_than_seconds=older_than_hours * 3600, drop=names,
     )  # fmt: skip
     if dry_run:
         emit(ctx, _pruning_row(planned, names))

@@ -59,9 +59,11 @@ def plan_pruning(
     keep: int,
     protected: Collection[str],
     now: float,
+    older_than_seconds: float = 0.0,
     drop: Collection[str] = (),
 ) -> Pruning:
-    """What to remove: all but the newest ``keep`` shard snapshots of each partition.
+    """What to remove: all but the newest ``keep`` shard snapshots of each partition, and of those that are beyond that
+    number only what is older than ``older_than_seconds``.
 
     Kept besides: ``protected`` ones (bases of committed generations, stored plans) and those that a named snapshot
     lists, unless its id is in ``drop``. Pointers of another topic are of no use here and go when they are older than a
@@ -74,7 +76,9 @@ def plan_pruning(
         raise NotFound(
             f"there is no snapshot {missing[0]}", wanted="ids of snapshots", todo="see 'dalsegno snapshot list'"
         )
-    pointers = _beyond_retention(catalog, identity, keep, {*protected, *_listed(catalog, drop)}, now)
+    pointers = _beyond_retention(
+        catalog, identity, keep, {*protected, *_listed(catalog, drop)}, now, older_than_seconds
+    )
     left, unreadable, orphans = _manifests(catalog, identity, store, prefix, set(pointers), now)
     files: tuple[Stored, ...] = ()
     if not unreadable:
@@ -128,7 +132,7 @@ def _listed(catalog: Catalog, drop: Collection[str]) -> set[str]:
 
 
 def _beyond_retention(
-    catalog: Catalog, identity: TopicIdentity, keep: int, protected: set[str], now: float
+    catalog: Catalog, identity: TopicIdentity, keep: int, protected: set[str], now: float, older_than_seconds: float
 ) -> list[str]:
     by_partition: dict[int, list[Pointer]] = defaultdict(list)
     gone: list[str] = []
@@ -139,7 +143,11 @@ def _beyond_retention(
         elif pointer.id not in protected and now - pointer.taken_at / MICROS >= KEEP_SECONDS:
             gone.append(pointer.id)
     for pointers in by_partition.values():
-        gone += [pointer.id for pointer in pointers[:-keep] if pointer.id not in protected]
+        gone += [
+            pointer.id
+            for pointer in pointers[:-keep]
+            if pointer.id not in protected and now - pointer.taken_at / MICROS >= older_than_seconds
+        ]
     return gone
 
 

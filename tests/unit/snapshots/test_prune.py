@@ -58,11 +58,17 @@ class Lab:
         return parse_catalog(self.table)
 
     def plan(
-        self, keep: int, protected: Sequence[str] = (), drop: Sequence[str] = (), identity: TopicIdentity = OURS
+        self,
+        keep: int,
+        protected: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        identity: TopicIdentity = OURS,
+        older_than_seconds: float = 0.0,
     ) -> Pruning:
         return plan_pruning(
-            self.catalog, identity, self.store, PREFIX, keep=keep, protected=protected, now=self.store.clock, drop=drop
-        )
+            self.catalog, identity, self.store, PREFIX, keep=keep, protected=protected, now=self.store.clock,
+            older_than_seconds=older_than_seconds, drop=drop,
+        )  # fmt: skip
 
     def prune(self, keep: int, fault: Callable[[str], None] = lambda _: None, protected: Sequence[str] = ()) -> Pruning:
         return self.carry_out(self.plan(keep, protected), fault)
@@ -97,6 +103,16 @@ def test_the_newest_of_each_partition_are_kept(lab: Lab) -> None:
     left = {key for key in lab.store.objects if "/files/" in key}
     assert left == set().union(*(lab.file_keys(each) for each in taken[2:]))
     assert done.freed_bytes > 0
+
+
+def test_age_and_number_must_both_be_beyond_retention(lab: Lab) -> None:
+    """Taken a minute apart: of the four that are too many, two are old enough."""
+    taken = [lab.take(FakeShard(offset)) for offset in (100, 200, 300, 400, 500)]
+    planned = lab.plan(1, older_than_seconds=3 * 60)
+    assert set(planned.pointers) == {taken[0].id, taken[1].id}
+    assert lab.plan(1, older_than_seconds=3 * 60 + 1).pointers == (taken[0].id,)
+    assert lab.plan(5, older_than_seconds=0).pointers == ()
+    assert set(lab.plan(1).pointers) == {each.id for each in taken[:-1]}
 
 
 def test_a_dry_run_changes_nothing(lab: Lab) -> None:

@@ -4,90 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import os
-import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dalsegno.errors import DiskFull, NotPermitted, SnapshotDamaged
-from dalsegno.snapshots.folders import RocksFolders
 from dalsegno.snapshots.manifest import ProjectionMark
-from dalsegno.snapshots.ports import file_key, manifest_key
+from dalsegno.snapshots.ports import manifest_key
 from dalsegno.snapshots.restore import restore
-from dalsegno.snapshots.take import Origin, Taken, freeze, upload
-from dalsegno.state.shard import Shard
+from dalsegno.snapshots.take import Taken, freeze, upload
 from dalsegno.storage.object_store import FolderStore
-from dalsegno.testing.builder import SessionBuilder, Written
-from dalsegno.testing.moves import play
-from shard_lab import IDENTITY, Lab, apply, folded
+from shard_lab import apply, folded
+from snapshot_machine import EVENTS, ORIGIN, PREFIX, STATES, Machine
 
-PREFIX = "p"
-STATES = RocksFolders()
-ORIGIN = Origin("test.events", "w", "test")
 # An account that owns nothing here.
 NOBODY = 65534
-
-
-def records(sessions: int, seed: int = 1) -> list[Written]:
-    """Events of some sessions, interleaved."""
-    rnd = random.Random(seed)
-    rows = [
-        play(SessionBuilder(f"s-{n}").begin().start(), [rnd.getrandbits(16) for _ in range(30)]).records
-        for n in range(sessions)
-    ]
-    mixed = []
-    while any(rows):
-        row = rnd.choice([row for row in rows if row])
-        mixed.append(row.pop(0))
-    return mixed
-
-
-EVENTS = records(12)
-
-
-class Machine:
-    """A shard on disk that goes on, and the snapshots taken of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = FolderStore(folder / "store")
-        self.lab = Lab(folder / "shard")
-        self.shard = self.lab.open()
-        self.published: list[str] = []
-
-    def take(self, *, meanwhile: Callable[[], None] = lambda: None, store: FolderStore | None = None) -> Taken:
-        marks = freeze(self.shard.kv.checkpoint, self.folder / "checkpoint", STATES)
-        meanwhile()
-        return upload(
-            self.folder / "checkpoint",
-            marks,
-            store or self.store,
-            PREFIX,
-            ORIGIN,
-            now=time.time,
-            publish=lambda taken, _: self.published.append(taken.id),
-        )
-
-    def restored(self, taken: Taken, name: str = "restored") -> Shard:
-        """The shard of a snapshot, opened in a generation of its own."""
-        restore(taken.id, self.store, PREFIX, self.folder / name, STATES, generation="g", base=taken.id)
-        lab = Lab(self.folder / name)
-        return Shard.open(
-            lab.store(), identity=IDENTITY, schemas=self.shard._work.schemas, projections=[*self._projections()]
-        )
-
-    def _projections(self) -> list[object]:
-        return [tables.projection for tables in self.shard._work.tables]
-
-    def stored(self, taken: Taken, suffix: str) -> Path:
-        """The stored copy of a file of the snapshot whose name ends so."""
-        file = next(file for file in taken.manifest.files if file.name.endswith(suffix))
-        return self.store.root / file_key(PREFIX, file.sha256)
 
 
 @pytest.fixture
