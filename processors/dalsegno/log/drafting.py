@@ -17,9 +17,10 @@ import uuid_utils
 from dalsegno.errors import InvalidEvent, InvalidSessionId, Usage
 from dalsegno.log.codec import check, encode, event_hash, frame, place
 from dalsegno.log.contents import move_out, put_away
-from dalsegno.log.publisher import VALUE_MAX_BYTES, Publisher, too_large
+from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import Pending
 from dalsegno.log.redaction import Redactor
+from dalsegno.log.stored import VALUE_MAX_BYTES, too_large
 from dalsegno.log.tracing import check_traceparent
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import (

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from dalsegno.errors import (
     DalsegnoError,
-    EventTooLarge,
-    InvalidEvent,
     KafkaForbidden,
     SessionOpen,
     TopicDrift,
@@ -32,14 +30,13 @@ from dalsegno.errors import (
     Unavailable,
     Unsent,
 )
-from dalsegno.log.codec import place
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending, close_behind, unsent
 from dalsegno.log.schema_set import SchemaSet, WriterSchema
+from dalsegno.log.stored import check_stored
 from dalsegno.log.topics import BESIDE, EVENTS, topic_name
 from dalsegno.log.transport import DELIVERY_TIMEOUT_SECONDS, Headers, KafkaTransport, Transport
-from dalsegno.model.ids import EventKey, Offset, parse_key, partition_of
-from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, Event, SetAside, Tombstone, Unreadable
+from dalsegno.model.ids import EventKey, Offset, partition_of
 
 if TYPE_CHECKING:
     from dalsegno.log.redaction import Redactor
@@ -48,9 +45,6 @@ if TYPE_CHECKING:
     from dalsegno.storage.blobs import Blobs
 
 SCHEMA_TIMEOUT_SECONDS = 30.0
-# The client cuts batches at 1,000,000 bytes, below the topic's 1 MiB; a record needs room beside its value for the key
-# (at most 285 bytes), the headers and the framing of the batch.
-VALUE_MAX_BYTES = 1_000_000 - 1_024
 
 
 def default_writer() -> str:
@@ -169,7 +163,7 @@ class Publisher:
         Raises InvalidEvent if the bytes are no event under this key, SchemaUnknown if their schema is not this build's.
         An amendment is never tombstoned: an erased event would come back with an older snapshot.
         """
-        parsed = self._check_stored(key, value)
+        parsed = check_stored(self.schemas, key, value)
         if value is not None:
             writer = self.schemas.by_frame(value[2:10])
             assert writer is not None
@@ -282,45 +276,3 @@ class Publisher:
 
     def _events(self) -> list[WriterSchema]:
         return [writer for writer in self.schemas if writer.is_event and self.schemas.newest(writer) is writer]
-
-    def _check_stored(self, key: EventKey | bytes | None, value: bytes | None) -> EventKey:
-        """Refuse, before anything leaves the process, what the broker or a reader would refuse for good."""
-        raw = key.encode() if isinstance(key, EventKey) else key
-        parsed = parse_key(raw) if raw is not None else None
-        if parsed is None:
-            raise InvalidEvent(
-                "a record without a key" if raw is None else f"the key {raw[:80]!r}",
-                wanted="<session id>:<seq>:<hash in hex>",
-                todo="send the record under the key of its event; nothing was sent",
-                field="key",
-            )
-        if value is not None and len(value) > VALUE_MAX_BYTES:
-            raise too_large("value", len(value))
-        found = place(self.schemas, raw, value, 0, 1)
-        if parsed.seq == CONTROL_SEQ and not (isinstance(found, Event) and found.type == AMENDMENT_TYPE):
-            raise InvalidEvent(
-                f"{'a tombstone' if value is None else 'a record that is no amendment'} under the key {raw!r}",
-                wanted=f"a {AMENDMENT_TYPE}: nothing else stands at seq {CONTROL_SEQ}, and none is ever taken back",
-                todo="amend again if an amendment was wrong; nothing was sent",
-                field="key" if value is None else "value",
-            )
-        if isinstance(found, SetAside | Unreadable):
-            raise InvalidEvent(
-                f"the value of {raw!r} is no event that this build can read: {found.reason}",
-                wanted="the bytes of the event that the key names",
-                todo="send stored bytes under their own key; nothing was sent",
-                field="value",
-                reason=found.reason,
-            )
-        assert isinstance(found, Tombstone) or value is not None
-        return parsed
-
-
-def too_large(field: str, size: int) -> EventTooLarge:
-    return EventTooLarge(
-        f"the event has {size} bytes, most of them in {field}",
-        wanted=f"at most {VALUE_MAX_BYTES} bytes",
-        todo="put large contents into blobs, and give the publisher a store for them; nothing was sent",
-        field=field,
-        size=size,
-    )

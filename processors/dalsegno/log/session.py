@@ -13,7 +13,7 @@ from dalsegno.log.children import end_child, start_child
 from dalsegno.log.drafting import Chain
 from dalsegno.log.history import SessionRecords, SessionSource, understand
 from dalsegno.log.publisher import Publisher
-from dalsegno.log.receipts import Pending
+from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending
 from dalsegno.log.recovery import Resolve, recovery_of
 from dalsegno.log.redaction import Redactor
 from dalsegno.log.takeover import Claim, check_log_has, check_no_rival
@@ -39,6 +39,7 @@ class Session(SessionWriter):
     microseconds since 1970 UTC. ``source``: where records come from on resume (default: the partition's start).
     ``traceparent``: of the W3C trace that the events belong to, or a function that is asked at every append, such as
     ``current_traceparent``. ``redact``: what is taken out before hashing (default: the publisher's rules).
+    ``close_timeout``: seconds that the end of the block waits for reports.
     Raises InvalidSessionId; an id with ``~`` is a fork's, and the first append refuses it where the session is none.
     """
 
@@ -53,6 +54,7 @@ class Session(SessionWriter):
         source: SessionSource | None = None,
         traceparent: str | Callable[[], str | None] | None = None,
         redact: Redactor | None = None,
+        close_timeout: float = CLOSE_TIMEOUT_SECONDS,
     ) -> None:
         super().__init__(
             publisher,
@@ -63,6 +65,7 @@ class Session(SessionWriter):
             source=source,
             traceparent=traceparent,
             redact=redact,
+            close_timeout=close_timeout,
         )
         # Where `read_back` goes on: what lies below was seen by this writer (None: nothing was).
         self._seen_to: Offset | None = None

@@ -49,6 +49,7 @@ class SessionWriter:
         source: SessionSource | None = None,
         traceparent: str | Callable[[], str | None] | None = None,
         redact: Redactor | None = None,
+        close_timeout: float = CLOSE_TIMEOUT_SECONDS,
     ) -> None:
         self.session_id = check_session_id(session_id, fork=FORK_MARK in session_id)
         self.publisher = publisher
@@ -64,6 +65,7 @@ class SessionWriter:
         self._lost: dict[EventKey, Pending] = {}
         self._broken: str | None = None
         self._closed = False
+        self._close_timeout = close_timeout
         self.outcome: SubSessionOutcome | None = None
         """How the session ended, if this writer appended its end."""
         # The first event of this writer's epoch: a rival of the same epoch has another one.
@@ -222,17 +224,18 @@ class SessionWriter:
 
     # --- close -------------------------------------------------------------------------------------------------------
 
-    def close(self, timeout: float = CLOSE_TIMEOUT_SECONDS) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Take no more events, and wait until all have their report. The session in the log stays as it is.
 
-        Raises Unsent, naming what was not acknowledged within ``timeout`` seconds, or at all.
+        Raises Unsent, naming what was not acknowledged within ``timeout`` seconds (default: the session's), or at all.
         """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         self.publisher.let_go(self)
-        error = unsent([*self._flush(time.monotonic() + timeout), *self._lost.values()])
+        limit = self._close_timeout if timeout is None else timeout
+        error = unsent([*self._flush(time.monotonic() + limit), *self._lost.values()])
         if error is not None:
             raise error
 

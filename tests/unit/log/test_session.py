@@ -24,8 +24,9 @@ from dalsegno.errors import (
     WaitTimeout,
 )
 from dalsegno.log.codec import place
-from dalsegno.log.publisher import VALUE_MAX_BYTES, Publisher
+from dalsegno.log.publisher import Publisher
 from dalsegno.log.session import Session
+from dalsegno.log.stored import VALUE_MAX_BYTES
 from dalsegno.model.ids import partition_of
 from dalsegno.model.path import choose_path
 from dalsegno.model.records import Event

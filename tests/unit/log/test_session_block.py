@@ -65,13 +65,17 @@ def test_a_block_ends_when_every_event_has_its_report(transport: MemoryTransport
 def test_a_block_that_ends_at_its_limit_names_what_has_no_report(
     transport: MemoryTransport, publisher: Publisher
 ) -> None:
-    session = publisher.session("s-1")
-    begin(session)
-    publisher.flush(5)
-    transport.hold()
-    late = [session.append(note()), session.append(note())]
+    late = []
+
+    def body() -> None:
+        with publisher.session("s-1", close_timeout=0.05) as session:
+            begin(session)
+            publisher.flush(5)
+            transport.hold()
+            late.extend([session.append(note()), session.append(note())])
+
     with pytest.raises(Unsent, match="2 events were not acknowledged: s-1:2, s-1:3") as caught:
-        session.close(0.05)
+        body()
     assert caught.value.data["keys"] == [pending.key.encode().decode() for pending in late]
     assert caught.value.data["pending"] == late
     transport.release()
