@@ -8,7 +8,9 @@ from dalsegno.importers.claude_code import ClaudeCodeImporter
 from dalsegno.importers.codex import CodexImporter
 from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.importers.mini_swe_agent import MiniSweAgentImporter
+from dalsegno.importers.openhands import OpenHandsImporter
 from dalsegno.importers.swe_agent import SweAgentImporter
+from dalsegno.importers.temporal import TemporalImporter
 
 IMPORTERS: dict[str, type[Importer]] = {
     "atif": AtifImporter,
@@ -16,5 +18,7 @@ IMPORTERS: dict[str, type[Importer]] = {
     "codex": CodexImporter,
     "inspect": InspectImporter,
     "mini-swe-agent": MiniSweAgentImporter,
+    "openhands": OpenHandsImporter,
     "swe-agent": SweAgentImporter,
+    "temporal": TemporalImporter,
 }

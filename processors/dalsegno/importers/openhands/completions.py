@@ -1,0 +1,72 @@
+"""An answer in the form of OpenAI's chat API, in which OpenHands recorded the answers of all providers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dalsegno.importers.fields import Fields
+from dalsegno.importers.openhands.records import Answer, WantedCall
+from dalsegno.importers.payload import BlobMaker, count, short_text
+from dalsegno.model.events import Part, Usage
+
+
+def completion(response: dict[str, Any], blobs: BlobMaker) -> Answer:
+    choices = Fields(response).take_objects("choices")
+    messages = [Fields(choice).take_object("message") for choice in choices]
+    model = response.get("model")
+    return Answer(
+        parts=[part for message in messages for part in parts_of(message, blobs)],
+        calls=[call for message in messages for call in _calls(message)],
+        output=choices,
+        model=short_text(model) if model else None,
+        finish_reasons=[short_text(choice["finish_reason"]) for choice in choices if choice.get("finish_reason")],
+        usage=_usage(Fields(response).take_object("usage")),
+        raw=response,
+    )
+
+
+def said(response: dict[str, Any]) -> list[Any]:
+    """The contents of its messages."""
+    return [Fields(choice).take_object("message").get("content") for choice in Fields(response).take_objects("choices")]
+
+
+def parts_of(message: dict[str, Any], blobs: BlobMaker) -> list[Part]:
+    """What a message says, its calls left out."""
+    parts = []
+    reasoning = message.get("reasoning_content")
+    if isinstance(reasoning, str) and reasoning:
+        parts.append(blobs.part(reasoning, "REASONING"))
+    content = message.get("content")
+    items = content if isinstance(content, list) else [content] if content else []
+    return parts + [content_part(item, blobs) for item in items]
+
+
+def content_part(item: Any, blobs: BlobMaker) -> Part:
+    """One item of a message's content: a text, or something that is kept as it is."""
+    if isinstance(item, str):
+        return blobs.part(item)
+    if isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str):
+        return blobs.part(item["text"])
+    kind = short_text(item.get("type")) if isinstance(item, dict) else ""
+    return Part(kind="MEDIA" if "image" in kind else "OTHER", name=kind or None, blob=blobs.of_value(item))
+
+
+def _calls(message: dict[str, Any]) -> list[WantedCall]:
+    calls = []
+    for call in Fields(message).take_objects("tool_calls"):
+        function = Fields(call).take_object("function")
+        native_id = short_text(call.get("id")) or None
+        calls.append(WantedCall(native_id, short_text(function.get("name")), function.get("arguments")))
+    return calls
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    prompt = Fields(usage).take_object("prompt_tokens_details")
+    completion = Fields(usage).take_object("completion_tokens_details")
+    return Usage(
+        input=count(usage.get("prompt_tokens")),
+        output=count(usage.get("completion_tokens")),
+        cache_read=count(usage.get("cache_read_input_tokens", prompt.get("cached_tokens"))),
+        cache_creation=count(usage.get("cache_creation_input_tokens")),
+        reasoning=count(completion.get("reasoning_tokens")),
+    )
