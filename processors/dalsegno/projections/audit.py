@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import APPROVAL, INFERENCE, PACK, SUBSESSION, TOOL, bounded, id_in
 from dalsegno.model.records import Event
@@ -45,7 +47,7 @@ class Audit(Projection[AuditLink]):
     )  # fmt: skip
     row = AuditLink
     # What later events refer to, by kind and id: where a pack was built, where a model was asked and what it answered,
-    # which call an approval is about (and its grant, if that stands for others), which call a child session is.
+    # which call an approval is about (and its answer, if others may cite it), which call a child session is.
     private_row = AuditLink
 
     def fold(self, rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
@@ -58,22 +60,23 @@ class Audit(Projection[AuditLink]):
             _answered(rows, event, verdict)
         elif event.type == "SessionRecovered":
             for item in body["in_flight"]:
-                id = id_in(item, "id")
-                call = (
-                    id if item["kind"] == TOOL else _named(rows, SUBSESSION, id) if item["kind"] == SUBSESSION else None
-                )
+                kind, id = item["kind"], id_in(item, "id")
+                call = id if kind == TOOL else _named(rows, SUBSESSION, id) if kind == SUBSESSION else None
                 if call is not None:
-                    _link(rows, call, event, verdict, says=item["resolution"])
+                    link = _plain(event, verdict)
+                    link.says = item["resolution"]
+                    rows.put((call, event.seq), link)
         else:
             call = _call_of(rows, event)
+            link = _link_of(event, verdict)
             if call is not None:
-                link = _link(rows, call, event, verdict)
-                _remember(rows, call, event, link)
+                rows.put((call, event.seq), link)
+            _remember(rows, call, event, link)
 
     def fold_violation(self, rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
         call = _call_of(rows, event)
         if call is not None:
-            _link(rows, call, event, verdict)
+            rows.put((call, event.seq), _link_of(event, verdict))
 
 
 def _call_of(rows: Rows[AuditLink], event: Event) -> str | None:
@@ -96,14 +99,11 @@ def _named(rows: Rows[AuditLink], kind: str, id: str) -> str | None:
     return None if note is None else note.of_call
 
 
-def _link(rows: Rows[AuditLink], call: str, event: Event, verdict: Verdict, says: str | None = None) -> AuditLink:
-    body = event.body
+def _link_of(event: Event, verdict: Verdict) -> AuditLink:
     link = _plain(event, verdict)
-    link.says = says
     take = _TAKES.get(event.type)
     if take is not None:
-        take(link, body)
-    rows.put((call, event.seq), link)
+        take(link, event.body)
     return link
 
 
@@ -126,10 +126,12 @@ def _plain(event: Event, verdict: Verdict) -> AuditLink:
 
 
 def _asked(rows: Rows[AuditLink], event: Event) -> None:
-    pack_id = kept_id(event.body["pack_id"])
+    body = event.body
+    pack_id = kept_id(body["pack_id"])
     pack: AuditLink | None = None if pack_id is None else rows.private.get((PACK, pack_id))
-    note = AuditLink(seq=event.seq, pack_id=pack_id, pack_seq=None if pack is None else pack.seq)
-    rows.private.put((INFERENCE, id_in(event.body, "inference_id")), note)
+    pack_seq = None if pack is None else pack.seq
+    note = AuditLink(seq=event.seq, attempt=body["attempt"], pack_id=pack_id, pack_seq=pack_seq)
+    rows.private.put((INFERENCE, id_in(body, "inference_id")), note)
 
 
 def _answered(rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
@@ -143,32 +145,34 @@ def _answered(rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
     link = _plain(event, verdict)
     link.says, link.digest, link.attempt = cut(body["model"]), body["output_digest"], body["attempt"]
     link.inference_id = key[1]
-    if asked is not None:
+    if asked is not None and asked.attempt == link.attempt:
         link.asked_seq, link.pack_id, link.pack_seq = asked.seq, asked.pack_id, asked.pack_seq
     rows.private.put(key, link)
 
 
-def _remember(rows: Rows[AuditLink], call: str, event: Event, link: AuditLink) -> None:
+def _remember(rows: Rows[AuditLink], call: str | None, event: Event, link: AuditLink) -> None:
     """Note what later events refer to, and show in this call's rows what it refers to itself."""
     type_ = event.type
-    if type_ == "ToolCallRequested" and link.inference_id is not None:
-        answer: AuditLink | None = rows.private.get((INFERENCE, link.inference_id))
-        if answer is not None and answer.type:
-            rows.put((call, answer.seq), answer)
-    elif type_ == "ApprovalRequested" and link.approval_id is not None:
+    if type_ == "ToolCallRequested":
+        _show(rows, call, INFERENCE, link.inference_id)
+    elif type_ in ("ToolCallAuthorized", "ToolCallRejected"):
+        _show(rows, call, APPROVAL, link.approval_id)
+    elif type_ == "ApprovalRequested" and call is not None and link.approval_id is not None:
         rows.private.put((APPROVAL, link.approval_id), AuditLink(of_call=call))
-    elif type_ == "ApprovalGranted" and link.approval_id is not None and link.says in _STANDING:
-        link.of_call = call
-        rows.private.put((APPROVAL, link.approval_id), link)
-        rows.put((call, event.seq), link)
-    elif type_ == "ToolCallAuthorized" and link.approval_id is not None:
-        grant: AuditLink | None = rows.private.get((APPROVAL, link.approval_id))
-        if grant is not None and grant.type and grant.of_call != call:
-            rows.put((call, grant.seq), grant)
+    elif type_ in _ANSWERS and link.approval_id is not None and (call is None or link.says in _STANDING):
+        # What an answer is about that nothing asked for, only who cites it can tell.
+        rows.private.put((APPROVAL, link.approval_id), replace(link, of_call=call))
     elif type_ == "ToolCallStarted":
         child = kept_id(event.body["child_session"])
         if child is not None:
             rows.private.put((SUBSESSION, child), AuditLink(of_call=call))
+
+
+def _show(rows: Rows[AuditLink], call: str | None, kind: str, id: str | None) -> None:
+    """In this call's rows what it refers to, unless it is there already."""
+    note: AuditLink | None = None if id is None else rows.private.get((kind, id))
+    if call is not None and note is not None and note.type and note.of_call != call:
+        rows.put((call, note.seq), note)
 
 
 # --- what a link shows of its event -----------------------------------------------------------------------------------

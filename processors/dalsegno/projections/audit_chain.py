@@ -184,7 +184,7 @@ class _Walk:
             "approval request",
             ("ApprovalRequested",),
             lambda link: _same(link.approval_id, name),
-            f"nothing asked for approval {name}",
+            f"no question for approval {name} about this call is on the path",
         )
         return [answer] if question is None else [answer, *(self.decided(question) or [question])]
 
