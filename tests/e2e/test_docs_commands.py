@@ -255,7 +255,7 @@ def problem_of(words: list[str]) -> str | None:
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        if word.startswith("-"):
+        if word.startswith("-") and word != "-":
             name, equals, _ = word.partition("=")
             if name not in options:
                 return f"{known_as} has no option {name}"

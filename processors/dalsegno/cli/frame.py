@@ -32,6 +32,7 @@ COMMANDS = {
     "broker": Listed("broker", "Start, stop and look at the embedded Kafka broker."),
     "topic": Listed("topic", "Create the topics of the prefix and find what drifted."),
     "schema": Listed("schema", "List, check and export the Avro schemas."),
+    "event": Listed("event", "Publish events, and look at one."),
     "session": Listed("session", "Which sessions there are, and what happened in one."),
     "projection": Listed("projection", "Which projections there are, and their rows."),
     "snapshot": Listed("snapshot", "Take snapshots of the shards, prove them, remove old ones."),

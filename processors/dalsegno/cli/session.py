@@ -8,11 +8,15 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from dalsegno.cli.common import moment, some
+from dalsegno.cli.common import moment, open_reader, some
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
+from dalsegno.cli.session_amend import amend
+from dalsegno.cli.session_export import export
+from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, event_line, json_event, mark
+from dalsegno.cli.session_tail import tail
+from dalsegno.cli.session_verify import verify
 from dalsegno.model.records import Event
-from dalsegno.projections import registry
 from dalsegno.projections.rows import SessionRow, SessionStatus
 from dalsegno.readers.local import SNAPSHOT, LocalReader
 from dalsegno.readers.sessions import (
@@ -21,11 +25,8 @@ from dalsegno.readers.sessions import (
     Superseded,
     amendments,
     find_session,
-    is_id,
     list_sessions,
     steps,
-    subject_of,
-    summary_of,
     superseded,
 )
 
@@ -41,8 +42,6 @@ _HAS: dict[str, Callable[[SessionRow], bool]] = {
     "superseded": lambda row: row.superseded > 0,
     "fork": lambda row: row.forked_from is not None,
 }
-_WORDS_CHARACTERS = 90
-_ID_CHARACTERS = 30
 _SEQS_NAMED = 8
 
 
@@ -87,7 +86,7 @@ def show(ctx: Context, session: str, detailed: bool, reverse: bool) -> None:
         else:
             head = {
                 "session": _full_row(found),
-                "amendments": list(map(_json_event, amendments(found))),
+                "amendments": list(map(json_event, amendments(found))),
                 "superseded": list(map(_json_superseded, superseded(found))),
             }
             emit_with(ctx, head, "events", map(_json_step, shown))
@@ -109,16 +108,11 @@ def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) ->
     for lost in superseded(found):
         event, there = lost.event, f"{lost.on_path.hex()[:12]} is" if lost.on_path else "nothing is"
         text = f"{event.seq:>6}  SUPERSEDED {event.type} {event.hash.hex()[:12]}: {there} on the path there"
-        click.echo(_mark(visible(text)))
+        click.echo(mark(visible(text)))
         if detailed:
             click.echo(f"        {dumps(event.body)}")
     if found.row.held_reason is not None:
-        click.echo(_mark(f"HELD at seq {found.row.held_seq}: {found.row.held_reason}"))
-
-
-def open_reader(ctx: Context) -> LocalReader:
-    """What this machine knows of the prefix."""
-    return LocalReader(ctx.data, ctx.prefix, ctx.store, lambda: ctx.kafka, registry.chosen())
+        click.echo(mark(f"HELD at seq {found.row.held_seq}: {found.row.held_reason}"))
 
 
 def positions(reader: LocalReader) -> None:
@@ -161,64 +155,35 @@ def _full_row(found: Found) -> dict[str, Any]:
     return {"session": found.session_id, **row, "position": found.view.position}
 
 
-def _beginning(event: Event) -> tuple[str, str, str]:
-    """Seq, time and type, in their columns."""
-    seen = event.meta.get("occurred_at")
-    if seen is None:
-        seen = event.meta.get("recorded_at")
-    return f"{event.seq:>6}", f"{(moment(seen) or '-')[:23]:<23}", f"{visible(event.type):<22}"
-
-
 def _amendment_line(event: Event) -> str:
     """What was taken out of the history, by whom, and why."""
     body, meta = event.body, event.meta
     seqs = sorted(target["seq"] for target in body["targets"])
     what = "the whole session" if body["whole_session"] else f"seq {some(seqs, _SEQS_NAMED)}" if seqs else "nothing"
     who = f"by {meta['actor_kind']} {meta['actor_id']}, request {body['request_id']}"
-    words = (cell(body["reason"], _WORDS_CHARACTERS), cell(who, _WORDS_CHARACTERS))
-    return "  ".join((*_beginning(event), _mark(f"{body['action']} {what}"), *words))
+    words = (cell(body["reason"], WORDS_CHARACTERS), cell(who, WORDS_CHARACTERS))
+    return "  ".join((*beginning(event), mark(f"{body['action']} {what}"), *words))
 
 
 def _line(step: Step) -> str:
-    event = step.event
-    name, subject = subject_of(event)
-    words = " ".join(f"{field}={value}" for field, value in summary_of(event).items())
-    marks = [f"[{event.stub.lower()}]"] if event.stub else []
+    marks = [f"[{step.event.stub.lower()}]"] if step.event.stub else []
     marks += [f"VIOLATION {rule}" for rule in step.verdict.violations]
     marks += [f"finding {rule}" for rule in step.verdict.findings]
-    parts = (
-        *_beginning(event),
-        cell(subject, _ID_CHARACTERS if is_id(name) else _WORDS_CHARACTERS),
-        cell(words, _WORDS_CHARACTERS) if words else "",
-        *map(_mark, marks),
-    )
-    return "  ".join(part for part in parts if part).rstrip()
-
-
-def _mark(text: str) -> str:
-    """Red where colours are wanted; the words alone say it too."""
-    return click.style(text, fg="red", bold=True)
+    return event_line(step.event, marks)
 
 
 def _json_superseded(lost: Superseded) -> dict[str, Any]:
-    return {**_json_event(lost.event), "on_path": lost.on_path}
+    return {**json_event(lost.event), "on_path": lost.on_path}
 
 
 def _json_step(step: Step) -> dict[str, Any]:
     return {
-        **_json_event(step.event),
+        **json_event(step.event),
         "stub": step.event.stub,
         "violations": list(step.verdict.violations),
         "findings": list(step.verdict.findings),
     }
 
 
-def _json_event(event: Event) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "type": event.type,
-        "hash": event.hash,
-        "prev_hash": event.prev_hash,
-        "epoch": event.epoch,
-        "event": event.body,
-    }
+for each in (export, verify, amend, tail):
+    command.add_command(each)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from dalsegno.errors import RecordDamaged, TopicMissing
+from dalsegno.errors import TopicMissing
 from dalsegno.log import admin
-from dalsegno.log.codec import decode_record
+from dalsegno.log.audit import actions_in, audit_topic
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_range
 from dalsegno.log.record import Batch
@@ -45,20 +45,9 @@ class KafkaLog:
 
 def audited_requests(kafka: KafkaConfig, prefix: str) -> frozenset[str]:
     """Ids of the requests in the admin audit; none where that topic is missing, so that every amendment is named."""
-    topic = topic_name(prefix, "admin-audit")
-    found = set[str]()
+    topic = audit_topic(prefix)
     try:
-        for batch in read_range(kafka, topic, 0):
-            for record in batch.records:
-                if record.value is None:
-                    continue
-                try:
-                    kind, action = decode_record(record.value)
-                except RecordDamaged as error:
-                    log.warning("audit_record_ignored", extra={"offset": record.offset, "reason": error.found})
-                    continue
-                if kind == "AdminAction":
-                    found.add(action["request_id"])
+        return frozenset(action.request_id for action in actions_in(read_range(kafka, topic, 0)))
     except TopicMissing:
         log.warning("audit_topic_missing", extra={"topic": topic})
-    return frozenset(found)
+        return frozenset()

@@ -1,0 +1,99 @@
+"""``dalsegno event``: publish events from lines, and look at one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from dalsegno.cli.common import lines_of, open_reader
+from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.output import emit, note
+from dalsegno.cli.session_amend import source_of
+from dalsegno.log.line_events import publish_lines
+from dalsegno.log.publisher import Publisher
+from dalsegno.readers.events import FoundEvent, find_event
+from dalsegno.readers.sessions import find_session
+from dalsegno.readers.take_back import take_back
+from dalsegno.storage.blobs import Blobs
+
+_PUBLISHED = ("session_id", "events", "first_seq", "last_seq", "resumed", "violations")
+_TAKEN = ("session_id", "records", "schemas", "partition", "amendments")
+
+
+@click.group(epilog="Example: dalsegno event show last 1")
+def command() -> None:
+    """Publish events, and look at one."""
+
+
+@command.command(epilog="Example: dalsegno event publish events.jsonl")
+@click.argument("file", metavar="FILE|-")
+@click.option("--records", is_flag=True, help="FILE is an export of records: publish its bytes as they are.")
+@pass_context
+def publish(ctx: Context, file: str, records: bool) -> None:
+    """Publish the lines of FILE; '-' is stdin. Each is {"type": ..., "session_id": ..., "fields": {...}}.
+
+    A session begins with its SessionCreated; one that is in the log already is taken over. A line that is refused ends
+    the command, which says what was acknowledged before it.
+    """
+    with lines_of(file) as lines, _publisher(ctx) as publisher:
+        if not records:
+            done = publish_lines(publisher, lines, file, source=source_of(ctx))
+            emit(ctx, [asdict(each) for each in done], _PUBLISHED)
+            return
+        taken = take_back(publisher, lines, file)
+    emit(ctx, [asdict(each) for each in taken], _TAKEN)
+    amended = sum(each.amendments for each in taken)
+    if amended:
+        note(f"{amended} of the records are amendments, whose requests are in the audit of the prefix they come from")
+
+
+def _publisher(ctx: Context) -> Publisher:
+    return Publisher(ctx.kafka, prefix=ctx.prefix, blobs=Blobs(ctx.store))
+
+
+@command.command(epilog="Example: dalsegno event show last 1 -o json")
+@click.argument("session")
+@click.argument("event", metavar="SEQ|HASH")
+@pass_context
+def show(ctx: Context, session: str, event: str) -> None:
+    """Show one event whole: SESSION is an id, the beginning of one, or 'last'; SEQ is of its path, HASH (or at least
+    six characters of it) of any of its records. Seq 0 is its amendment, if it has one."""
+    with open_reader(ctx) as reader:
+        found = find_session(reader, session)
+        shown = find_event(reader, found, event)
+        emit(ctx, _flat(shown) if ctx.output == "text" else _whole(shown))
+        note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+
+
+def _whole(found: FoundEvent) -> dict[str, Any]:
+    event = found.event
+    return {
+        "session": event.session_id,
+        "seq": event.seq,
+        "type": event.type,
+        "hash": event.hash,
+        "prev_hash": event.prev_hash,
+        "epoch": event.epoch,
+        "place": found.place,
+        "stub": event.stub,
+        "schema": found.schema,
+        "schema_hash": found.schema_hash,
+        "partition": found.partition,
+        "offset": found.offset,
+        "event": event.body,
+    }
+
+
+def _flat(found: FoundEvent) -> dict[str, Any]:
+    """A line a field, the hashes whole."""
+    row = _whole(found)
+    body = row.pop("event")
+    row |= {name: value.hex() for name, value in row.items() if isinstance(value, bytes)}
+    envelope = {f"meta.{name}": value for name, value in body.get("meta", {}).items() if name not in _PLACING}
+    payload = {name: value for name, value in body.items() if name != "meta"}
+    return {name: value for name, value in {**row, **envelope, **payload}.items() if value is not None}
+
+
+_PLACING = frozenset({"session_id", "seq", "epoch", "prev_hash"})

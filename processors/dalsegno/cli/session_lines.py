@@ -1,0 +1,53 @@
+"""An event in one line, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from dalsegno.cli.common import moment
+from dalsegno.cli.output import cell, visible
+from dalsegno.model.records import Event
+from dalsegno.readers.sessions import is_id, subject_of, summary_of
+
+WORDS_CHARACTERS = 90
+_ID_CHARACTERS = 30
+
+
+def beginning(event: Event) -> tuple[str, str, str]:
+    """Seq, time and type, in their columns."""
+    seen = event.meta.get("occurred_at")
+    if seen is None:
+        seen = event.meta.get("recorded_at")
+    return f"{event.seq:>6}", f"{(moment(seen) or '-')[:23]:<23}", f"{visible(event.type):<22}"
+
+
+def event_line(event: Event, marks: Iterable[str] = ()) -> str:
+    """What an event is about; ``marks`` in red behind it."""
+    name, subject = subject_of(event)
+    words = " ".join(f"{field}={value}" for field, value in summary_of(event).items())
+    parts = (
+        *beginning(event),
+        cell(subject, _ID_CHARACTERS if is_id(name) else WORDS_CHARACTERS),
+        cell(words, WORDS_CHARACTERS) if words else "",
+        *map(mark, marks),
+    )
+    return "  ".join(part for part in parts if part).rstrip()
+
+
+def mark(text: str) -> str:
+    """Red where colours are wanted; the words alone say it too."""
+    return click.style(text, fg="red", bold=True)
+
+
+def json_event(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "type": event.type,
+        "hash": event.hash,
+        "prev_hash": event.prev_hash,
+        "epoch": event.epoch,
+        "event": event.body,
+    }

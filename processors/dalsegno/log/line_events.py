@@ -1,0 +1,203 @@
+"""New events from JSON lines ``{"type": ..., "session_id": ..., "fields": {...}}``; seq and hashes are the library's.
+
+A line is sent as soon as it was read, so a pipe may go on for ever. The first line that is refused ends it, with an
+error that names line and field and says of everything before it what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+from dalsegno.errors import BadLine, DalsegnoError, InvalidEvent, SessionMissing
+from dalsegno.log.history import PartitionSource, SessionSource
+from dalsegno.log.json_values import to_values
+from dalsegno.log.publisher import Publisher
+from dalsegno.log.receipts import Pending
+from dalsegno.log.session import Session
+from dalsegno.model import events
+from dalsegno.model.catalogue import CATALOGUE
+from dalsegno.model.events import NewEvent
+from dalsegno.model.ids import check_session_id
+from dalsegno.model.naming import likely
+from dalsegno.model.records import CONTROL_SEQ
+
+UNDER_WAY_MAX = 5_000
+"""Events without a report yet: above this the reports are waited for."""
+REPORT_TIMEOUT_SECONDS = 120.0
+_NAMED_MAX = 5
+FIRST_TYPE = "SessionCreated"
+
+_KEYS = ("type", "session_id", "fields")
+# What a session's writer appends by itself, when it takes over and when it begins a fork.
+OF_THE_LIBRARY = frozenset({"SessionRecovered", "SessionForked"})
+
+
+class NewLine(NamedTuple):
+    """One line, understood as far as this goes without its schema."""
+
+    session_id: str
+    type: str
+    fields: Mapping[str, Any]
+
+
+@dataclass
+class Published:
+    """What became of one session: the events of it that were acknowledged."""
+
+    session_id: str
+    events: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    resumed: bool = False
+    violations: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.events} events of {self.session_id}, seq {self.first_seq} to {self.last_seq}"
+
+
+def publish_lines(
+    publisher: Publisher, lines: Iterable[bytes], name: str, *, source: SessionSource | None = None
+) -> list[Published]:
+    """Publish every line of ``lines``; ``name`` is what an error calls the file. A session begins with its
+    SessionCreated, and one that is in the log already is taken over with its first line.
+
+    Raises BadLine, and what appending, resuming and waiting raise; each says what was acknowledged.
+    """
+    return _Lines(publisher, name, source).publish(lines)
+
+
+def read_line(line: bytes) -> NewLine:
+    """Understand one line. Raises InvalidEvent, ``data['field']`` says where."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        _refuse("", f"no JSON: {error}", "an object with type, session_id and fields")
+    if not isinstance(found, dict):
+        _refuse("", f"a {type(found).__name__}", "an object with type, session_id and fields")
+    for key in found:
+        if key not in _KEYS:
+            _refuse(str(key), "no key of a line", "type, session_id and fields")
+    type_, session_id, fields = (found.get(key) for key in _KEYS)
+    if not isinstance(session_id, str):
+        _refuse("session_id", "missing" if session_id is None else f"a {type(session_id).__name__}", "text")
+    check_session_id(session_id)
+    if not isinstance(type_, str) or type_ not in CATALOGUE:
+        wanted = likely(type_, CATALOGUE, "an event type") if isinstance(type_, str) else "an event type"
+        _refuse("type", "missing" if type_ is None else repr(type_)[:60], f"{wanted}: see 'dalsegno schema list'")
+    if type_ in OF_THE_LIBRARY or CATALOGUE[type_].cls == "C":
+        _refuse("type", f"{type_}, which the library writes by itself", "another event type")
+    if not isinstance(fields, dict):
+        _refuse("fields", "missing" if fields is None else f"a {type(fields).__name__}", "an object")
+    if "meta" in fields:
+        _refuse("fields.meta", "the envelope, which is the library's", "the event's own fields")
+    return NewLine(session_id, type_, fields)
+
+
+def _refuse(field: str, found: str, wanted: str) -> NoReturn:
+    raise InvalidEvent(f"{field or 'the line'} is {found}", wanted=wanted, todo="correct the line", field=field)
+
+
+class _Lines:
+    def __init__(self, publisher: Publisher, name: str, source: SessionSource | None) -> None:
+        self._publisher, self._name = publisher, name
+        self._source = source or PartitionSource(
+            publisher.transport, publisher.prefix, publisher.topic, publisher.partitions, publisher.schemas
+        )
+        self._sessions: dict[str, Session] = {}
+        self._acknowledged = Acknowledged()
+
+    def publish(self, lines: Iterable[bytes]) -> list[Published]:
+        at = 0
+        try:
+            for line in lines:
+                at += 1
+                if line.strip():
+                    self._one(read_line(line))
+            self._acknowledged.wait_for_all()
+        except DalsegnoError as error:
+            raise self._acknowledged.explain(error, self._name, at) from error
+        return list(self._acknowledged.sessions.values())
+
+    def _one(self, line: NewLine) -> None:
+        writer = self._publisher.schemas.event(line.type)
+        event: NewEvent = getattr(events, line.type)(**to_values(writer, line.fields))
+        session = self._sessions.get(line.session_id) or self._open(line)
+        self._acknowledged.note(session.append(event))
+
+    def _open(self, line: NewLine) -> Session:
+        session_id, publisher = line.session_id, self._publisher
+        if line.type == FIRST_TYPE:
+            high = publisher.transport.bounds(publisher.topic, publisher.partition_of(session_id)).high
+            if self._source.read(session_id, high).placed:
+                _refuse("session_id", f"{session_id!r}, a session that the log holds already", "a new session's id")
+            session = publisher.session(session_id, source=self._source)
+        else:
+            try:
+                session = publisher.resume(session_id, source=self._source)
+            except SessionMissing:
+                _refuse("type", f"{line.type}, and the log holds no session {session_id!r}", f"a {FIRST_TYPE} first")
+            self._acknowledged.of(session_id).resumed = True
+        self._sessions[session_id] = session
+        return session
+
+
+class Acknowledged:
+    """What was sent, and what of it the log has acknowledged: for all that an error has to say about it."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Published] = {}
+        self._under_way: deque[Pending] = deque()
+        self._unknown: list[Pending] = []
+
+    def of(self, session_id: str) -> Published:
+        return self.sessions.setdefault(session_id, Published(session_id))
+
+    def note(self, pending: Pending) -> None:
+        """An event was sent. Waits where too many are under way. Raises what the log says of one."""
+        self._under_way.append(pending)
+        if len(self._under_way) >= UNDER_WAY_MAX:
+            self.wait_for_all()
+
+    def wait_for_all(self) -> None:
+        while self._under_way:
+            self._settle(self._under_way.popleft())
+
+    def _settle(self, pending: Pending) -> None:
+        try:
+            pending.result(REPORT_TIMEOUT_SECONDS)
+        except DalsegnoError:
+            self._unknown.append(pending)
+            raise
+        found = self.of(pending.key.session_id)
+        if pending.seq != CONTROL_SEQ:
+            found.first_seq = min(found.first_seq or pending.seq, pending.seq)
+            found.last_seq = max(found.last_seq, pending.seq)
+        found.events += 1
+        found.violations += bool(pending.violations)
+
+    def explain(self, error: DalsegnoError, name: str, number: int) -> DalsegnoError:
+        """The error with the line it comes from, and with what was acknowledged before it."""
+        while self._under_way:
+            try:
+                self.wait_for_all()
+            except DalsegnoError:
+                continue  # it is in the list of those that were not
+        done = [found for found in self.sessions.values() if found.events]
+        told = ", ".join(map(str, done)) or "nothing"
+        text = f"{name}, line {number}: {error.found}; acknowledged: {told}"
+        if self._unknown:
+            lost = ", ".join(f"{each.key.session_id} seq {each.seq}" for each in self._unknown[:_NAMED_MAX])
+            text += f"; not acknowledged: {lost}" + (" ..." if len(self._unknown) > _NAMED_MAX else "")
+        facts = {
+            **error.data, "file": name, "line": number, "field": error.data.get("field", ""),
+            "acknowledged": {each.session_id: (each.first_seq, each.last_seq) for each in done},
+        }  # fmt: skip
+        if isinstance(error, InvalidEvent):
+            todo = f"correct the line, and go on from it: what was acknowledged stays ({error.todo})"
+            return BadLine(text, wanted=error.wanted, todo=todo, **facts)
+        error.found, error.data = text, facts
+        return error

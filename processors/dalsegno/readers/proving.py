@@ -1,0 +1,116 @@
+"""The records of one session, from the log or from an export, and what is known of its end, for ``proof`` to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dalsegno.errors import NotFound
+from dalsegno.log.amend import KIND
+from dalsegno.log.audit import AdminAction
+from dalsegno.log.history import SCHEMA_TIMEOUT_SECONDS, STALL_SECONDS
+from dalsegno.log.schema_set import SchemaSet
+from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.transport import Transport
+from dalsegno.model.ids import parse_key, partition_of
+from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ
+from dalsegno.readers.export import Section, read_sections
+from dalsegno.readers.local import View
+from dalsegno.readers.proof import Anchor, Audit, Doubt, Proof, Raw, prove
+
+
+def audit_of(actions: Iterable[AdminAction], session_id: str) -> Audit:
+    """What the admin audit knows of amendments: of a session in particular."""
+    found = list(actions)
+    asked = (each.request_id for each in found if (each.kind, each.subject) == (KIND, session_id))
+    return Audit(frozenset(each.request_id for each in found), frozenset(asked))
+
+
+def prove_log(transport: Transport, prefix: str, session_id: str, audit: Audit, view: View | None) -> Proof:
+    """Judge a session by its partition of the log, read from its start. ``view``: what knows the session's end; it must
+    have been opened before. Raises NotFound, WaitTimeout, BrokerUnavailable."""
+    topic = topic_name(prefix, EVENTS)
+    partitions = transport.partitions(topic)
+    partition = partition_of(session_id, partitions)
+    schemas = SchemaSet.load()
+    transport.refresh_schemas(prefix, schemas, SCHEMA_TIMEOUT_SECONDS)
+    anchors = [] if view is None else _known(view, session_id, None)
+    bounds = transport.bounds(topic, partition)
+
+    def records() -> Iterator[Raw]:
+        for batch in transport.read(topic, partition, bounds.low, bounds.high, STALL_SECONDS):
+            for record in batch.records:
+                yield Raw(record.key, record.value, partition, record.offset)
+
+    proof = prove(session_id, records(), partitions=partitions, schemas=schemas, audit=audit, anchors=anchors)
+    if not proof.records and not anchors:
+        raise NotFound(
+            f"the log holds no record of session {session_id}",
+            wanted=f"a session of {topic}",
+            todo="see 'dalsegno session list'",
+            session_id=session_id,
+        )
+    return proof
+
+
+def needs_audit(section: Section) -> bool:
+    """Whether an export holds amendments, which only the admin audit can vouch for."""
+    keys = (parse_key(line.raw.key or b"") for line in section.records)
+    return any(key is not None and key.seq == CONTROL_SEQ for key in keys)
+
+
+def section_of(lines: Iterable[bytes], session_id: str) -> Section:
+    """The session's section of an export. A file of one section is taken as it is: its names may have been changed.
+    Raises NotFound."""
+    sections = list(read_sections(lines))
+    for section in sections:
+        if section.facts is not None and section.facts.session == session_id:
+            return section
+    start = f"{session_id}:".encode()
+    for section in sections:
+        if any((line.raw.key or b"").startswith(start) for line in section.records):
+            return section
+    raise NotFound(
+        f"the file holds no records of session {session_id}",
+        wanted="an export of this session",
+        todo=f"'dalsegno session export {session_id} --format records' writes one",
+        session_id=session_id,
+    )
+
+
+def prove_export(section: Section, session_id: str, audit: Audit, view: View | None) -> Proof:
+    """Judge an export by itself, and by what a shard or snapshot knew when it was made."""
+    facts = section.facts
+    schemas = SchemaSet.load()
+    for writer in section.schemas:
+        schemas.add(writer.json)
+    partitions = facts.partitions if facts is not None else view.reads.identity().partitions if view is not None else 0
+    anchors: list[Anchor] = [] if facts is None else facts.anchors
+    if view is not None and (facts is None or facts.topic_id == view.reads.identity().topic_id):
+        anchors += _known(view, session_id, None if facts is None else facts.next_offset)
+    # Where nobody knows how many partitions there are, that a record is in the right one cannot be asked.
+    raws = (line.raw if partitions else line.raw._replace(partition=0) for line in section.records)
+    # A request may be younger than the export: only what is in it is asked for.
+    known = audit._replace(asked=frozenset())
+    proof = prove(session_id, raws, partitions=partitions or 1, schemas=schemas, audit=known, anchors=anchors)
+    doubts = [Doubt(fault.kind, None, _told(fault.line, fault.field, fault.text)) for fault in section.faults]
+    if facts is not None and facts.session != session_id:
+        doubts.append(Doubt("changed-file", None, f"it says that it is of session {facts.session}"))
+    return proof._replace(doubts=(*doubts, *proof.doubts))
+
+
+def _told(line: int, field: str, text: str) -> str:
+    return f"line {line}: {f'{field}: ' if field else ''}{text}"
+
+
+def _known(view: View, session_id: str, below: int | None) -> list[Anchor]:
+    """Every record that the view has of the session, below an offset if one is given, and the end of its path."""
+    reads = view.reads
+    found = [
+        Anchor(view.source, seq, hash_)
+        for seq, hash_, entry in reads.index(session_id)
+        if seq >= FIRST_SEQ and (below is None or entry.offset < below)
+    ]
+    head = reads.head(session_id)
+    if below is None and head is not None and head.hash is not None:
+        found.append(Anchor(view.source, head.seq, head.hash))
+    return found

@@ -1,0 +1,57 @@
+"""Histories to attack: a real chain as the log has it, and what an attacker may do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dalsegno.log.codec import encode, event_hash, frame
+from dalsegno.log.encode import check
+from dalsegno.model.ids import EventKey, Seq
+from dalsegno.readers.proof import Anchor, Audit, Proof, Raw, prove
+from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
+
+SESSION = "s-1"
+AUDITED = Audit(frozenset({"request-1"}), frozenset({"request-1"}))
+NO_AUDIT = Audit(frozenset())
+
+
+def chain(count: int = 12, session_id: str = SESSION, profile: str = "OBSERVED") -> SessionBuilder:
+    """A session of ``count`` events, begun and not ended."""
+    builder = SessionBuilder(session_id, profile=profile)
+    builder.append("SessionCreated", profile=profile, relation="NONE", workflow_name="w")
+    while len(builder.records) < count:
+        number = len(builder.records)
+        builder.append("MessageReceived", message_id=f"m{number}", role="USER", parts=[])
+    return builder
+
+
+def raws(records: Iterable[Written], start: int = 0) -> list[Raw]:
+    return [Raw(record.key, record.value, 0, offset) for offset, record in enumerate(records, start)]
+
+
+def judged(records: Sequence[Raw], *, audit: Audit = NO_AUDIT, anchors: Iterable[Anchor] = ()) -> Proof:
+    return prove(SESSION, records, partitions=1, schemas=shipped_schemas(), audit=audit, anchors=anchors)
+
+
+def kinds(proof: Proof) -> set[str]:
+    return {doubt.kind for doubt in proof.doubts}
+
+
+def again(record: Written, **envelope: object) -> Written:
+    """The same event with another envelope, hashed anew: what somebody writes who can compute hashes."""
+    assert record.event is not None
+    writer = shipped_schemas().event(record.event.type)
+    body = encode(writer, check(writer, {**record.event.body, "meta": {**record.event.meta, **envelope}}))
+    meta = {**record.event.meta, **envelope}
+    key = EventKey(str(meta["session_id"]), Seq(int(meta["seq"])), event_hash(writer, body)).encode()
+    return Written(key, frame(writer, body), None)
+
+
+def raw_again(record: Written, **envelope: object) -> Written:
+    """As ``again``, also where the checks of a writer would refuse it."""
+    assert record.event is not None
+    writer = shipped_schemas().event(record.event.type)
+    meta = {**record.event.meta, **envelope}
+    body = encode(writer, {**record.event.body, "meta": meta})
+    key = EventKey(str(meta["session_id"]), Seq(int(meta["seq"])), event_hash(writer, body)).encode()
+    return Written(key, frame(writer, body), None)

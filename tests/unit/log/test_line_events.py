@@ -1,0 +1,182 @@
+"""New events from JSON lines: what is published, what is refused, and what is said of everything before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from dalsegno.errors import BadLine, KafkaRefused, Unsent
+from dalsegno.log.codec import place
+from dalsegno.log.line_events import publish_lines
+from dalsegno.log.publisher import Publisher
+from dalsegno.model.history import gather
+from dalsegno.model.records import Event
+from dalsegno.testing.memory_log import MemoryLog, MemoryTransport
+
+TOPIC = "t.events"
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog(partitions=4)
+
+
+@pytest.fixture
+def transport(log: MemoryLog) -> MemoryTransport:
+    return log.connect()
+
+
+@pytest.fixture
+def publisher(transport: MemoryTransport) -> Iterator[Publisher]:
+    found = Publisher(transport, prefix="t", writer="test/1/a")
+    yield found
+    with suppress(Unsent):
+        found.close(1)
+
+
+def line(type_: str, session_id: str = "s-1", **fields: Any) -> dict[str, Any]:
+    return {"type": type_, "session_id": session_id, "fields": fields}
+
+
+CREATED = line("SessionCreated", workflow_name="w", profile="OBSERVED")
+STARTED = line("SessionStarted")
+
+
+def lines(*found: Any) -> list[bytes]:
+    return [each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in found]
+
+
+def stored(log: MemoryLog, publisher: Publisher, session_id: str = "s-1") -> list[Event]:
+    partition = publisher.partition_of(session_id)
+    found = [place(publisher.schemas, r.key, r.value, partition, 4) for r in log.records(TOPIC, partition)]
+    return [each for each in found if isinstance(each, Event) and each.session_id == session_id]
+
+
+def test_lines_become_events_of_their_sessions(log: MemoryLog, publisher: Publisher) -> None:
+    other = [{**each, "session_id": "s-2"} for each in (CREATED, STARTED)]
+    done = publish_lines(publisher, lines(CREATED, other[0], b"\n", STARTED, other[1]), "f")
+    assert [(each.session_id, each.events, each.first_seq, each.last_seq) for each in done] == [
+        ("s-1", 2, 1, 2),
+        ("s-2", 2, 1, 2),
+    ]
+    events = stored(log, publisher)
+    assert [event.type for event in events] == ["SessionCreated", "SessionStarted"]
+    assert gather(events).known.choose().head.seq == 2
+    assert events[0].meta["writer"] == "test/1/a"
+
+
+def test_values_that_json_lacks_are_read_by_the_schema(log: MemoryLog, publisher: Publisher) -> None:
+    digest = "ab" * 32
+    receipt = line(
+        "ToolReceiptRecorded",
+        receipt_id="r", tool_call_id="c", attempt=1, status="OK", result="fine, thanks",
+        result_digest=digest, started_at="2026-01-02T03:04:05+01:00", ended_at=1_767_225_600_000_000,
+        external_ids=[{"key": "k", "value": "v"}],
+        side_effects=[{"kind": "file", "resource": "x", "before": digest}],
+    )  # fmt: skip
+    message = line(
+        "MessageReceived",
+        message_id="m", role="USER",
+        parts=[{"kind": "MEDIA", "blob": {"digest": digest, "size": 3, "media_type": "x/y", "uri": "blob:1"}}],
+    )  # fmt: skip
+    publish_lines(publisher, lines(CREATED, STARTED, receipt, message), "f")
+    *_, told, media = (event.body for event in stored(log, publisher))
+    assert told["result"]["inline"] == b"fine, thanks"
+    assert told["result"]["media_type"] == "text/plain; charset=utf-8"
+    assert told["result_digest"] == told["side_effects"][0]["before"] == bytes.fromhex(digest)
+    assert told["started_at"] == 1_767_319_445_000_000
+    assert media["parts"][0]["blob"]["digest"] == bytes.fromhex(digest)
+
+
+def test_a_session_of_the_log_is_taken_over(log: MemoryLog, publisher: Publisher) -> None:
+    publish_lines(publisher, lines(CREATED, STARTED), "f")
+    note = line("NoteRecorded", kind="k")
+    (done,) = publish_lines(publisher, lines(note, note), "g")
+    assert (done.resumed, done.first_seq, done.last_seq) == (True, 4, 5)
+    assert [event.type for event in stored(log, publisher)][2:] == ["SessionRecovered", "NoteRecorded", "NoteRecorded"]
+
+
+REFUSED = [
+    (b"{", "", "no JSON"),
+    (b"\xff\n", "", "no JSON"),
+    ([1], "", "a list"),
+    ({**CREATED, "seq": 7}, "seq", "no key of a line"),
+    ({**CREATED, "session_id": 7}, "session_id", "a int"),
+    ({**CREATED, "session_id": "s~1"}, "session_id", "marks forks"),
+    ({**CREATED, "session_id": ""}, "session_id", "an empty id"),
+    ({"session_id": "s-9", "fields": {}}, "type", "missing"),
+    (line("SessionCreate", "s-9"), "type", "'SessionCreate'"),
+    (line("SessionRecovered", "s-9"), "type", "the library writes by itself"),
+    (line("SessionForked", "s-9"), "type", "the library writes by itself"),
+    (line("HistoryAmended", "s-9"), "type", "the library writes by itself"),
+    ({**STARTED, "fields": [1]}, "fields", "a list"),
+    (line("SessionStarted", meta={"seq": 3}), "fields.meta", "the envelope"),
+    (line("NoteRecorded"), "kind", "lacks kind"),
+    (line("NoteRecorded", kind="k", knd=1), "knd", "no field knd"),
+    (line("NoteRecorded", kind=1), "kind", "1 (int)"),
+    (line("NoteRecorded", kind="k", data=1), "data", "a int"),
+    (line("NoteRecorded", kind="k", data={"digest": "xy"}), "data.digest", "'xy'"),
+    (line("MessageReceived", message_id="m", role="KING", parts=[]), "role", "'KING'"),
+    (line("MessageReceived", message_id="m", role="USER", parts=7), "parts", "a int"),
+    (line("MessageReceived", message_id="m", role="USER", parts=[{"kind": 1}]), "parts[0].kind", "1"),
+    (line("SessionStarted", clock_start="2026-01-01T00:00:00"), "clock_start", "without a zone"),
+    (line("SessionStarted", clock_start="yesterday"), "clock_start", "'yesterday'"),
+    (line("NoteRecorded", "s-9", kind="k"), "type", "the log holds no session 's-9'"),
+    (CREATED, "", "SessionCreated at seq 2 breaks S1"),
+]
+
+
+@pytest.mark.parametrize(("bad", "field", "text"), REFUSED, ids=lambda each: str(each)[:40])
+def test_a_line_that_is_refused_is_named_with_what_was_acknowledged(
+    log: MemoryLog, publisher: Publisher, bad: Any, field: str, text: str
+) -> None:
+    first = [{**CREATED, "fields": {**CREATED["fields"], "profile": "STRICT"}}] if bad is CREATED else [CREATED]
+    with pytest.raises(BadLine) as caught:
+        publish_lines(publisher, lines(*first, bad, line("NoteRecorded", kind="never")), "events.jsonl")
+    error = caught.value
+    assert error.found.startswith("events.jsonl, line 2: ")
+    assert text in error.found
+    assert "; acknowledged: 1 events of s-1, seq 1 to 1" in error.found
+    if field:
+        assert error.data["field"] == field
+    assert (error.data["line"], error.data["acknowledged"]) == (2, {"s-1": (1, 1)})
+    assert len(stored(log, publisher)) == 1
+
+
+def test_a_session_that_is_there_is_not_begun_again(log: MemoryLog, publisher: Publisher) -> None:
+    publish_lines(publisher, lines(CREATED, STARTED), "f")
+    with pytest.raises(BadLine, match=r"a session that the log holds already.*acknowledged: nothing"):
+        publish_lines(Publisher(log.connect(), prefix="t"), lines(CREATED), "g")
+    assert len(stored(log, publisher)) == 2
+
+
+def test_what_the_log_refuses_is_told_apart_from_what_it_acknowledged(
+    publisher: Publisher, transport: MemoryTransport
+) -> None:
+    def given() -> Iterable[bytes]:
+        yield from lines(CREATED, STARTED)
+        publisher.flush(10)
+        transport.fail_next(KafkaRefused("could not store a record: full"))
+        yield from lines(line("NoteRecorded", kind="lost"))
+
+    with pytest.raises(KafkaRefused) as caught:
+        publish_lines(publisher, given(), "f")
+    assert "f, line 3: could not store" in caught.value.found
+    assert "acknowledged: 2 events of s-1, seq 1 to 2; not acknowledged: s-1 seq 3" in caught.value.found
+
+
+def test_a_pipe_that_never_ends_is_published_as_it_comes(log: MemoryLog, publisher: Publisher) -> None:
+    seen: list[int] = []
+
+    def given() -> Iterable[bytes]:
+        for each in (CREATED, STARTED, line("NoteRecorded", kind="k")):
+            yield from lines(each)
+            publisher.flush(10)
+            seen.append(len(stored(log, publisher)))
+
+    publish_lines(publisher, given(), "-")
+    assert seen == [1, 2, 3]
