@@ -95,7 +95,8 @@ def test_a_stale_plan_names_what_changed(world: World, cli: Cli) -> None:
     world.reset({number: commit.offset - 1}, commit.metadata)
     said = cli("replay", "run", planned["id"], "--yes", code=5)
     assert f"partition {number}: the committed offset was {commit.offset}" in said.err
-    assert cli("replay", "show", planned["id"]).json["runs"] == []
+    assert cli("replay", "show", planned["id"][:-4]).json["runs"] == []
+    assert "there is no replay r1" in cli("replay", "show", "r1", code=4).err
     world.reset({number: commit.offset}, commit.metadata)
     # Back as it was, and a log that has only grown: the plan holds.
     world.produce(40)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import conductor_of, confirm, full_target, meanwhile
+from dalsegno.cli.common import conductor_of, confirm, full_target, meanwhile, one_match
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
@@ -73,7 +73,7 @@ def plan(ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ..
 
 
 @command.command(epilog="Example: dalsegno replay run --from latest-snapshot --yes")
-@click.argument("replay_id", required=False)
+@click.argument("replay_id", metavar="[ID]", required=False)
 @_from
 @_mode
 @_hole
@@ -112,7 +112,7 @@ def run(
     if replay_id is not None:
         if start or mode or holes:
             raise Usage("a stored plan and options of a new one", wanted="either", todo="leave out one of them")
-        stored = conductor.find(replay_id)
+        stored = _find(ctx, conductor, replay_id)
     else:
         # First, for what members commit until they leave would make the plan stale.
         conductor.wait_until_empty()
@@ -131,6 +131,12 @@ def run(
         return 0
     note(f"to go on: dalsegno replay run {stored.plan.id}")
     return 0 if no_worker else EXIT_INTERRUPTED
+
+
+def _find(ctx: Context, conductor: Conductor, given: str) -> StoredReplay:
+    """The one whose id is, or begins with, what was given. Raises NotFound, Usage."""
+    found = read_replays(ctx.kafka, ctx.prefix, conductor.store)
+    return found[one_match(given, list(reversed(found)), "replay")]
 
 
 def _plan(
@@ -199,12 +205,12 @@ def list_(ctx: Context) -> None:
 
 
 @command.command(epilog="Example: dalsegno replay show r20261129-193000-1a2b3c4d")
-@click.argument("replay_id")
+@click.argument("replay_id", metavar="ID")
 @pass_context
 def show(ctx: Context, replay_id: str) -> None:
     """Show a plan, and how far its run has come."""
     conductor = conductor_of(ctx)
-    stored = conductor.complete(conductor.find(replay_id))
+    stored = conductor.complete(_find(ctx, conductor, replay_id))
     whole = document(stored)
     now = conductor.progress(stored) if stored.runs else []
     pinned = conductor.pinned(now)
@@ -226,7 +232,7 @@ def show(ctx: Context, replay_id: str) -> None:
 
 
 @command.command(epilog="Example: dalsegno replay cancel r20261129-193000-1a2b3c4d --yes")
-@click.argument("replay_id")
+@click.argument("replay_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_context
 def cancel(ctx: Context, replay_id: str, yes: bool) -> None:
@@ -235,6 +241,7 @@ def cancel(ctx: Context, replay_id: str, yes: bool) -> None:
     The group must be empty. What readers see does not change.
     """
     conductor = conductor_of(ctx)
-    stored = conductor.find(replay_id)
-    confirm(f"Cancel replay {replay_id} ({stored.state.lower()})?", name=replay_id, records=0, yes=yes)
+    stored = _find(ctx, conductor, replay_id)
+    name = stored.plan.id
+    confirm(f"Cancel replay {name} ({stored.state.lower()})?", name=name, records=0, yes=yes)
     emit(ctx, summary(conductor.cancel(stored)))

@@ -33,7 +33,6 @@ from dalsegno.replay.store import (
     RunPart,
     StoredReplay,
     digest,
-    find_replay,
     save_plan,
     save_run,
 )
@@ -84,9 +83,6 @@ class Conductor:
         """Before anything is moved: no worker would start on topics that drifted."""
         public = [(each.name, each.version) for each in chosen() if each.public]
         topics.check(self.place.kafka, self.place.prefix, projections=public)
-
-    def find(self, replay_id: str) -> StoredReplay:
-        return find_replay(self.place.kafka, self.place.prefix, self.store, replay_id)
 
     # --- beginning --------------------------------------------------------------------------------------------------
 

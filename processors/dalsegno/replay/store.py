@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import rfc8785
 
-from dalsegno.errors import BlobDamaged, BlobMissing, NotFound, RecordDamaged
+from dalsegno.errors import BlobDamaged, BlobMissing, RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_compacted
@@ -156,14 +156,6 @@ def read_replays(
 ) -> dict[str, StoredReplay]:
     """All replays by id, oldest first. Raises TopicMissing, BrokerUnavailable, WaitTimeout."""
     return parse_replays(read_compacted(cfg, replays_topic(prefix), timeout_seconds), store)
-
-
-def find_replay(cfg: KafkaConfig, prefix: str, store: Store, replay_id: str) -> StoredReplay:
-    """One replay. Raises NotFound."""
-    found = read_replays(cfg, prefix, store).get(replay_id)
-    if found is None:
-        raise NotFound(f"there is no replay {replay_id}", wanted="the id of a plan", todo="see 'dalsegno replay list'")
-    return found
 
 
 def parse_replays(table: Mapping[bytes, bytes], store: Store) -> dict[str, StoredReplay]:
