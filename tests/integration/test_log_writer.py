@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from dalsegno import events, inline_blob
@@ -221,6 +222,24 @@ def test_a_log_explains_itself_to_one_who_knows_no_schema(publisher: Publisher, 
     assert [event.type for event in placed if isinstance(event, Event)] == [
         "SessionCreated", "SessionStarted", "NoteRecorded",
     ]  # fmt: skip
+
+
+def test_a_block_ends_with_everything_stored_and_a_trace_beside_it(publisher: Publisher, kafka: KafkaForTest) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    with publisher.session("s-1", traceparent=trace) as session:
+        session.append(events.SessionCreated(workflow_name="w", profile="OBSERVED"))
+        last = session.append(note())
+    assert last.done()
+    consumer = Consumer(kafka.config.client({"group.id": f"{kafka.prefix}.look", "enable.auto.commit": False}))
+    consumer.assign([TopicPartition(publisher.topic, last.partition, last.result(0).offset)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None
+    assert message.key() == last.key.encode()
+    assert dict(message.headers()) == {
+        "ce_type": b"dalsegno.event.v1.NoteRecorded", "content-type": b"application/avro",
+        "dalsegno-hash": last.hash.hex().encode(), "traceparent": trace.encode(),
+    }  # fmt: skip
 
 
 def test_a_fatal_error_breaks_its_sessions_and_the_publisher_goes_on(publisher: Publisher, kafka: KafkaForTest) -> None:
