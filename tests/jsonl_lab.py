@@ -45,13 +45,7 @@ class Imported(NamedTuple):
 
 def imported(format_: str, lines: Sequence[NativeLine], folder: Path) -> Imported:
     """The lines imported; every record is accounted for, and no session breaks a rule or is held."""
-    path = folder / "made.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    importer = IMPORTERS[format_]()
-    report = importer.report()
-    result = Imported(list(importer.read(path, report)), report)
-    settled = (report.mapped, report.notes, report.repeats, report.skipped, report.waiting)
-    assert report.records.total() == len(lines) == sum(counter.total() for counter in settled)
+    result = _read(format_, lines, folder)
     shard = reads(folded(list(written_of(result.sessions))))
     for session in result.sessions:
         row = shard.row("sessions", session.session_id)
@@ -63,9 +57,19 @@ def grows(format_: str, lines: Sequence[NativeLine], folder: Path) -> Imported:
     """The lines imported, after every shorter file was, too: each gave a prefix of what the next one gives."""
     before: dict[str, list[bytes]] = {}
     for count in range(1, len(lines) + 1):
-        result = imported(format_, lines[:count], folder)
-        now = result.hashes()
+        now = _read(format_, lines[:count], folder).hashes()
         for session_id, hashes in before.items():
             assert now[session_id][: len(hashes)] == hashes, f"line {count} changed {session_id}"
         before = now
+    return imported(format_, lines, folder)
+
+
+def _read(format_: str, lines: Sequence[NativeLine], folder: Path) -> Imported:
+    path = folder / "made.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    importer = IMPORTERS[format_]()
+    report = importer.report()
+    result = Imported(list(importer.read(path, report)), report)
+    settled = (report.mapped, report.notes, report.repeats, report.skipped, report.waiting)
+    assert report.records.total() == len(lines) == sum(counter.total() for counter in settled)
     return result

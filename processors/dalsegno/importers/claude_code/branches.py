@@ -45,6 +45,7 @@ class Branches:
         self._current: dict[str, _Placed] = {}
         """Session id of the harness -> where its conversation goes on."""
         self._last: _Placed | None = None
+        self._time: int | None = None
         self._agents: dict[tuple[str, str], _Placed] = {}
         self._lines: dict[str, tuple[_Placed, int]] = {}
         """By uuid: the session and the number of a line."""
@@ -54,6 +55,7 @@ class Branches:
 
     def feed(self, native: Native) -> None:
         self._report.records[native.kind] += 1
+        self._look_at_time(native)
         if native.session is None and self._last is None:
             self._before.append(native)
         elif native.uuid is not None and self._spoken.get(native.uuid) == native.spoken():
@@ -70,6 +72,15 @@ class Branches:
             made[id(placed)] = replace(placed.stream.builder.session(), parent=parent)
         self._report.waiting.update(native.kind for native in self._before)
         return list(made.values())
+
+    def _look_at_time(self, native: Native) -> None:
+        time = native.source.time
+        if time is None:
+            self._seen.timeless.append(native.line.number)
+            return
+        if self._time is not None and time < self._time:
+            self._seen.backwards.append(native.line.number)
+        self._time = time
 
     def _into(self, placed: _Placed, native: Native) -> None:
         self._last = placed

@@ -77,7 +77,6 @@ class Stream:
         self._compaction: Compaction = Compaction(self.transcript, None if before is None else before._compaction)
         self._message: _Message | None = None
         self._answered: set[str] = set()
-        self._time: int | None = None
 
     def feed(self, native: Native) -> None:
         message = self._message
@@ -169,13 +168,6 @@ class Stream:
         if changed:
             self.context = {**self.context, **changed}
             self.transcript.note("claude-code.context", changed, native.source)
-        time = native.source.time
-        if time is None:
-            self._seen.timeless.append(native.line.number)
-            return
-        if self._time is not None and time < self._time:
-            self._seen.backwards.append(native.line.number)
-        self._time = time
 
     def _snapshot(self, native: Native) -> None:
         """Copies of files as they were; where the copies lie is named, they are not in the file."""

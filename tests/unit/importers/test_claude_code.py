@@ -1,0 +1,560 @@
+"""Claude Code: what the shared sessions hold, against the files read by json alone; made ones for what they lack."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tempfile
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dalsegno.errors import BadInputFile
+from dalsegno.importers.chain import chained
+from dalsegno.testing.builder import shipped_schemas
+from examples import examples
+from jsonl_lab import Imported, NativeLine, grows, imported
+from recordings import Recording, events_of, of_type, recording_of, report_of, sessions_of
+
+
+def real() -> Recording:
+    return recording_of("claude-code", "full-session-two.jsonl")
+
+
+def compacted() -> Recording:
+    return recording_of("claude-code", "scout_compaction_session.jsonl")
+
+
+def native(recording: Recording) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in recording.path.read_bytes().split(b"\n") if line]
+
+
+def blocks(recording: Recording, type_: str) -> list[dict[str, Any]]:
+    contents = [line["message"]["content"] for line in native(recording) if "message" in line]
+    return [block for content in contents if isinstance(content, list) for block in content if block["type"] == type_]
+
+
+# --- the real session ------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_one_message_are_one_answer_and_the_last_one_waits() -> None:
+    by_id: dict[str, list[dict[str, Any]]] = {}
+    for line in native(real()):
+        if line["type"] == "assistant":
+            by_id.setdefault(line["message"]["id"], []).append(line["message"])
+    assert (len(by_id), sum(map(len, by_id.values()))) == (11, 16)
+    answers = of_type(real(), "InferenceCompleted")
+    # Nothing says that the last message is whole: a longer file may go on with it.
+    assert [answer.body["response_id"] for answer in answers] == list(by_id)[:-1]
+    assert report_of(real())["waiting"] == {"assistant": 1}
+    assert len(of_type(real(), "InferenceRequested")) == 11
+    for answer in answers:
+        messages = by_id[answer.body["response_id"]]
+        assert json.loads(answer.body["raw"]["inline"]) == messages
+        usage = messages[-1]["usage"]
+        told = answer.body["usage"]
+        assert (told["input"], told["output"]) == (usage["input_tokens"], usage["output_tokens"])
+        assert told["cache_read"] == usage["cache_read_input_tokens"]
+        assert told["cache_creation"] == usage["cache_creation_input_tokens"]
+        texts = [block["text"] for message in messages for block in message["content"] if block["type"] == "text"]
+        assert [part["text"] for part in answer.body["output"] if part["kind"] == "TEXT"] == texts
+
+
+def test_the_calls_and_results_are_those_of_the_file() -> None:
+    uses, results = blocks(real(), "tool_use"), blocks(real(), "tool_result")
+    assert (len(uses), len(results), sum(bool(r.get("is_error")) for r in results)) == (10, 10, 1)
+    requested = of_type(real(), "ToolCallRequested")
+    assert [call.body["native_call_id"] for call in requested] == [use["id"] for use in uses]
+    assert [json.loads(call.body["arguments"]["inline"]) for call in requested] == [use["input"] for use in uses]
+    assert [call.body["tool_call_id"][-2:] for call in requested[:2]] == ["c0", "c1"], "two in one message"
+    receipts = of_type(real(), "ToolReceiptRecorded")
+    fine = [result for result in results if not result.get("is_error")]
+    assert len(receipts) == len(fine) == 9
+    for receipt, result in zip(receipts, fine, strict=True):
+        inline, content = receipt.body["result"]["inline"].decode(), result["content"]
+        assert (inline if isinstance(content, str) else json.loads(inline)) == content
+        assert receipt.body["status"] == "OK"
+
+
+def test_the_rejected_plan_the_approved_one_and_the_question() -> None:
+    (error,) = [result for result in blocks(real(), "tool_result") if result.get("is_error")]
+    (denied,), (rejected,) = of_type(real(), "ApprovalDenied"), of_type(real(), "ToolCallRejected")
+    assert (denied.body["rejection_source"], denied.body["effect"]) == ("USER", "ABORT_TURN")
+    assert rejected.body["message"] == denied.body["explanation"] == error["content"]
+    assert rejected.body["cites"] == denied.body["approval_id"]
+    (granted,) = of_type(real(), "ApprovalGranted")
+    bases = Counter(event.body["basis"] for event in of_type(real(), "ToolCallAuthorized"))
+    assert bases == {"UNRECORDED_IMPORT": 8, "APPROVAL": 1}
+    names = {call.body["tool_call_id"]: call.body["name"] for call in of_type(real(), "ToolCallRequested")}
+    assert [names[event.body["approval_id"][:-3]] for event in (denied, granted)] == ["ExitPlanMode"] * 2
+    assert all(event.meta["origin"]["synthesized"] for event in of_type(real(), "ApprovalRequested"))
+    (answer,) = of_type(real(), "InputProvided")
+    (told,) = [line["toolUseResult"] for line in native(real()) if "answers" in line.get("toolUseResult", ())]
+    assert json.loads(answer.body["content"]["inline"]) == told["answers"]
+    (question,) = of_type(real(), "InputRequested")
+    assert json.loads(question.body["prompt"]["inline"]) == {"questions": told["questions"]}
+
+
+def test_interruptions_abort_turns_and_prompts_begin_them() -> None:
+    texts = [block["text"] for block in blocks(real(), "text") if block["text"].startswith("[Request interrupted")]
+    assert len(texts) == len(of_type(real(), "TurnAborted")) == 2
+    messages = of_type(real(), "MessageReceived")
+    channels = Counter(event.body["channel"] for event in messages)
+    assert channels == {None: 6, "interruption": 2, "meta": 1}
+    users = [line for line in native(real()) if line["type"] == "user"]
+    assert len(messages) == len(users) - len(blocks(real(), "tool_result")) == 9
+    assert len(of_type(real(), "TurnStarted")) == 4
+    assert len(of_type(real(), "TurnCompleted")) == 1
+
+
+def test_a_picture_that_the_file_holds_twice_is_kept_once() -> None:
+    (line,) = [line for line in native(real()) if '"base64":' in json.dumps(line.get("toolUseResult"))]
+    picture = line["message"]["content"][0]["content"][0]["source"]["data"]
+    assert picture == line["toolUseResult"]["file"]["base64"]
+    assert len(base64.b64decode(picture, validate=False)) > 10_000
+    (session,) = sessions_of(real())
+    assert session.blobs == {}
+    whole = b"".join(record.value for record in chained(session, shipped_schemas()))
+    assert whole.count(picture.encode()) == 1
+    notes = [json.loads(event.body["data"]["inline"]) for event in of_type(real(), "NoteRecorded")]
+    (note,) = [note for note in notes if "copy_of" in json.dumps(note) and '"image"' in json.dumps(note)]
+    assert note["toolUseResult"]["file"]["base64"] == {"copy_of": "result"}
+
+
+def test_the_report_of_the_real_session() -> None:
+    report = report_of(real())
+    assert report["records"] == {"assistant": 16, "file-history-snapshot": 6, "user": 19}
+    assert (report["records_mapped"], report["records_waiting"], report["events_made"]) == (40, 1, 101)
+    untimed = [n for n, line in enumerate(native(real()), 1) if "timestamp" not in line]
+    times = [line.get("timestamp") for line in native(real())]
+    seen = [(n, time) for n, time in enumerate(times, 1) if time]
+    back = [n for (_, before), (n, time) in pairwise(seen) if time < before]
+    assert (untimed, back) == ([1, 5, 13, 24, 32, 37], [3])
+    assert [warning.rpartition(": ")[2] for warning in report["warnings"]] == ["line 1, 5, 13 and 3 more", "line 3"]
+    artifacts = of_type(real(), "ArtifactRecorded")
+    assert [json.loads(event.body["blob"]["inline"]) for event in artifacts] == [
+        line for line in native(real()) if line["type"] == "file-history-snapshot"
+    ]
+    assert {event.meta["occurred_at"] for event in artifacts} == {None}, "their line has no time"
+    branches = {line["gitBranch"] for line in native(real()) if "gitBranch" in line}
+    notes = [json.loads(event.body["data"]["inline"]) for event in of_type(real(), "NoteRecorded")]
+    assert len(branches) - 1 == sum("gitBranch" in note for note in notes) == 2
+    assert (report["unknown_types"], report["records_kept_as_notes"]) == ({}, 0)
+    assert report["not_carried"] == {"assistant.requestId": 15, "user.thinkingMetadata": 4}
+
+
+# --- the compacted session -------------------------------------------------------------------------------------------
+
+
+def test_a_compaction_is_marked_with_its_summary() -> None:
+    lines = native(compacted())
+    (events,) = events_of(compacted())
+    (started,), (made,) = of_type(compacted(), "CompressionStarted"), of_type(compacted(), "CompressionCompleted")
+    assert (started.body["trigger"], started.body["tokens_before"]) == ("THRESHOLD", 50_000)
+    assert made.body["summary"]["inline"].decode() == lines[3]["message"]["content"]
+    assert (made.body["effect"], made.body["method"], made.body["tokens_before"]) == ("MARKER_ONLY", "SUMMARY", 50_000)
+    assert [m.body["message_id"] for m in of_type(compacted(), "MessageReceived")] == ["compact-001", "compact-005"]
+    answers = of_type(compacted(), "InferenceCompleted")
+    assert [(a.body["usage"]["input"], a.body["usage"]["output"]) for a in answers] == [(100, 15), (80, 25)]
+    assert [answer.body["finish_reasons"] for answer in answers] == [["end_turn"]] * 2
+    assert (len(events), report_of(compacted())["records_mapped"], report_of(compacted())["warnings"]) == (15, 6, [])
+
+
+# --- made sessions ---------------------------------------------------------------------------------------------------
+
+
+class Talk:
+    """Lines of a session; each names the one before it, unless it is told another."""
+
+    def __init__(self, session: str = "s") -> None:
+        self.lines: list[NativeLine] = []
+        self.session = session
+        self.last: str | None = None
+
+    def add(self, type_: str, *, parent: str | None = "", uuid: str | None = None, **rest: Any) -> str:
+        number = len(self.lines) + 1
+        uuid = uuid or f"u{number}"
+        line = {
+            "type": type_, "uuid": uuid, "parentUuid": self.last if parent == "" else parent,
+            "sessionId": self.session, "isSidechain": False, "cwd": "/x", "version": "2",
+            "timestamp": f"2026-01-01T00:00:{number:02d}Z", **rest,
+        }  # fmt: skip
+        self.lines.append(line)
+        self.last = uuid
+        return uuid
+
+    def user(self, content: Any, **rest: Any) -> str:
+        return self.add("user", message={"role": "user", "content": content}, **rest)
+
+    def result(self, call: str, content: Any = "ok", *, failed: bool = False, **rest: Any) -> str:
+        block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
+        return self.user([block], **rest)
+
+    def model(self, message: str, *content: Any, stop: str | None = None, **rest: Any) -> str:
+        said = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
+        usage = {"input_tokens": 5, "output_tokens": 1}
+        body = {"id": message, "model": "m", "role": "assistant", "content": said, "stop_reason": stop, "usage": usage}
+        return self.add("assistant", message=body, **rest)
+
+
+def use(id_: str, name: str = "Read", **given: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id_, "name": name, "input": given}
+
+
+def test_an_answer_ends_where_something_comes_that_follows_whole_answers_only(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    talk.model("m1", "I read")
+    talk.model("m1", use("c1"))
+    talk.result("c1")  # a tool can be done before its message is
+    talk.model("m1", use("c2"))
+    talk.result("c2")
+    held = imported("claude-code", talk.lines, tmp_path)
+    assert held.report.waiting == {"assistant": 3, "user": 2}
+    assert held.types()[-1] == "InferenceRequested"
+    talk.model("m2", "done", stop="end_turn")
+    result = grows("claude-code", talk.lines, tmp_path)
+    answers = result.of("InferenceCompleted")
+    assert [len(answer["tool_calls"]) for answer in answers] == [2, 0]
+    assert [receipt["tool_call_id"] for receipt in result.of("ToolReceiptRecorded")] == [
+        "session/t1/i1/c0", "session/t1/i1/c1",
+    ]  # fmt: skip
+    assert (result.report.waiting, result.report.warnings) == ({}, [])
+
+
+def test_a_message_that_goes_on_after_its_end_is_kept_and_its_tokens_count_once(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    talk.model("m1", "one", stop="end_turn")
+    talk.model("m1", use("c1"), stop="tool_use")
+    talk.result("c1")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert [answer["usage"]["input"] for answer in result.of("InferenceCompleted")] == [5, None]
+    assert [answer["response_id"] for answer in result.of("InferenceCompleted")] == ["m1", "m1"]
+    assert len(result.of("ToolReceiptRecorded")) == 1
+    assert any("went on after" in warning and warning.endswith("line 3") for warning in result.report.warnings)
+
+
+def test_going_back_to_an_earlier_prompt_is_a_fork(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("one")
+    first = talk.model("m1", "1", stop="end_turn")
+    talk.user("two")
+    talk.model("m2", "2", stop="end_turn")
+    talk.user("two, otherwise", parent=first, uuid="again")
+    talk.model("m3", "3", stop="end_turn")
+    talk.user("three, otherwise", parent=first, uuid="once-more")
+    talk.user("four", parent="u4")
+    result = grows("claude-code", talk.lines, tmp_path)
+    root, again, more = result.sessions
+    assert [s.session_id for s in (root, again, more)] == [
+        "claude-code/1:s",
+        "claude-code/1:s~again",
+        "claude-code/1:s~once-more",
+    ]
+    assert again.parent is root
+    (forked,) = result.of("SessionForked", 1)
+    # The parent's line is the first answer: what it became ends there.
+    at = result.events(0)[forked["parent_at"]["seq"] - 1]
+    assert (at.type, at.body["response_id"], at.hash) == ("InferenceCompleted", "m1", forked["parent_at"]["hash"])
+    assert result.types(1)[:6] == [
+        "SessionCreated", "SessionForked", "TurnCompleted", "MessageReceived", "TurnStarted", "InferenceRequested",
+    ]  # fmt: skip
+    turns = [turn["turn_id"] for session in range(2) for turn in result.of("TurnStarted", session)]
+    assert turns == ["session/t1", "session/t2", "session/t3"], "no number twice on one path"
+    assert [m["parts"][0]["text"] for m in result.of("MessageReceived")] == ["one", "two", "four"]
+
+
+def test_a_fork_of_a_fork_names_the_fork(tmp_path: Path) -> None:
+    talk = Talk()
+    top = talk.user("one")
+    talk.model("m1", "1", stop="end_turn")
+    talk.user("one, otherwise", parent=top, uuid="f1")
+    inner = talk.model("m2", "2", stop="end_turn")
+    talk.user("more")
+    talk.user("more, otherwise", parent=inner, uuid="f2")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert [s.session_id for s in result.sessions] == [f"claude-code/1:s{tail}" for tail in ("", "~f1", "~f2")]
+    assert result.of("SessionForked", 2)[0]["parent_session"] == "claude-code/1:s~f1"
+
+
+def test_a_branch_from_where_a_call_was_open_is_a_session_of_its_own(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("one")
+    asked = talk.model("m1", use("c1"), stop="tool_use")
+    talk.user("never mind")
+    talk.user("otherwise", parent=asked, uuid="b")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert [s.session_id for s in result.sessions] == ["claude-code/1:s", "claude-code/1:s:b"]
+    (created,) = result.of("SessionCreated", 1)
+    assert (created["relation"], created["parent_session"]) == ("CONTINUATION", "claude-code/1:s")
+    assert any("calls were open" in warning for warning in result.report.warnings)
+
+
+def test_results_of_parallel_calls_are_no_branches(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    one = talk.model("m1", use("c1"))
+    two = talk.model("m1", use("c2"))
+    talk.result("c2", parent=two)
+    talk.result("c1", parent=one)
+    talk.model("m2", "done", stop="end_turn")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert len(result.sessions) == 1
+    receipts = [receipt["tool_call_id"][-2:] for receipt in result.of("ToolReceiptRecorded")]
+    assert receipts == ["c1", "c0"]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole message", "open message"])
+def test_an_agent_that_was_delegated_to_is_a_session_and_its_end_closes_the_call(whole: bool, tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    task = use("c1", "Task", prompt="look around", description="d")
+    main = talk.model("m1", task, stop="tool_use" if whole else None)
+    talk.user("look around", parent=None, isSidechain=True, uuid="side")
+    talk.model("a1", use("c9", "Grep"), isSidechain=True, stop="tool_use")
+    talk.result("c9", isSidechain=True)
+    talk.model("a2", "found it", isSidechain=True, stop="end_turn")
+    talk.result("c1", "found it", parent=main)
+    talk.model("m2", "thanks", stop="end_turn")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert [s.session_id for s in result.sessions] == ["claude-code/1:s", "claude-code/1:s:side"]
+    (created,) = result.of("SessionCreated", 1)
+    assert (created["relation"], created["parent_session"]) == ("CHILD", "claude-code/1:s")
+    (started,) = result.of("ToolCallStarted")
+    assert started["child_session"] == "claude-code/1:s:side"
+    (ended,) = result.of("SubSessionEnded")
+    assert (ended["tool_call_id"], ended["outcome"]) == (started["tool_call_id"], "SUCCESS")
+    assert result.of("ToolReceiptRecorded") == []
+    assert [message["role"] for message in result.of("MessageReceived", 1)] == ["EXTERNAL_AGENT"]
+    assert len(result.of("ToolReceiptRecorded", 1)) == 1
+
+
+def test_a_file_of_an_agent_alone_is_its_session(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("look", parent=None, isSidechain=True, agentId="a", uuid="side")
+    talk.model("a1", "done", isSidechain=True, agentId="a", stop="end_turn")
+    talk.user("more", parent=None, isSidechain=True, agentId="a")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert [s.session_id for s in result.sessions] == ["claude-code/1:s:side"]
+
+
+def test_a_compaction_that_says_what_it_kept_can_be_applied_again(tmp_path: Path) -> None:
+    talk = Talk()
+    old = talk.user("old")
+    talk.model("m1", use("c1"), stop="tool_use")
+    talk.result("c1")
+    kept = talk.user("kept")
+    metadata = {"trigger": "manual", "preTokens": 9, "preservedMessages": {"uuids": [kept]}, "other": 1}
+    talk.add("system", subtype="compact_boundary", content="x", compactMetadata=metadata)
+    waits = imported("claude-code", talk.lines, tmp_path)
+    assert waits.report.waiting == {"system.compact_boundary": 1}
+    talk.user("the summary", isCompactSummary=True)
+    talk.user("on")
+    result = grows("claude-code", talk.lines, tmp_path)
+    (made,) = result.of("CompressionCompleted")
+    assert (made["effect"], made["summary"]["inline"]) == ("REAPPLIABLE", b"the summary")
+    assert made["forgotten"] == [old, "session/t1/i1", "session/t1/i1/c0", "u3"]
+    assert result.of("CompressionStarted")[0]["trigger"] == "MANUAL"
+    assert result.report.not_carried["system.compact_boundary.compactMetadata.other"] == 1
+
+
+def test_a_compaction_without_a_summary_is_only_marked(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("old")
+    talk.add(
+        "system", parent=None, logicalParentUuid="u1", subtype="compact_boundary", compactMetadata={"trigger": "auto"}
+    )
+    talk.user("on")
+    result = grows("claude-code", talk.lines, tmp_path)
+    (made,) = result.of("CompressionCompleted")
+    assert (made["effect"], made["summary"], result.of("CompressionStarted")) == ("MARKER_ONLY", None, [])
+    assert len(result.sessions) == 1
+
+
+def test_a_line_that_is_there_again_is_a_repeat_and_a_changed_one_is_not(tmp_path: Path) -> None:
+    # case C43
+    talk = Talk()
+    talk.user("do")
+    talk.model("m1", use("c1"), stop="tool_use")
+    talk.result("c1")
+    talk.lines.append({**talk.lines[2], "timestamp": "2026-02-01T00:00:00Z"})
+    talk.user("other", uuid="u1", parent="u3")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert result.report.repeats == {"user": 1}
+    assert len(result.of("ToolReceiptRecorded")) == 1
+    assert [message["parts"][0]["text"] for message in result.of("MessageReceived")] == ["do", "other"]
+
+
+def test_an_api_error_is_a_failed_inference_and_a_made_up_message_a_note(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    body = {
+        "id": "e",
+        "model": "<synthetic>",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "API Error: 529"}],
+    }
+    talk.add("assistant", message=body, isApiErrorMessage=True)
+    talk.add("assistant", message={**body, "id": "n"})
+    result = grows("claude-code", talk.lines, tmp_path)
+    (failed,) = result.of("InferenceFailed")
+    assert (failed["error"]["error_class"], failed["error"]["message"]) == ("ApiError", "API Error: 529")
+    assert result.report.notes == {"assistant": 1}
+
+
+def test_a_rejection_with_words_of_the_user_goes_on(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    talk.model("m1", use("c1", "Edit"), stop="tool_use")
+    text = "The user doesn't want to proceed with this tool use. The tool use was rejected. They said: use tabs"
+    talk.result("c1", text, failed=True)
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert result.of("ApprovalDenied")[0]["effect"] == "CONTINUE"
+    assert result.of("ToolCallRejected")[0]["message"] == text
+
+
+def test_a_failed_result_is_an_error_of_the_tool_and_a_loose_one_a_note(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    talk.model("m1", use("c1"), stop="tool_use")
+    talk.result("c1", "no such file", failed=True)
+    talk.result("c7", "who asked?")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert result.of("ToolReceiptRecorded")[0]["status"] == "ERROR"
+    assert result.report.notes == {"user": 1}
+    assert any("nobody asked for" in w and w.endswith("line 4") for w in result.report.warnings)
+
+
+def test_pictures_and_thoughts_are_parts(tmp_path: Path) -> None:
+    talk = Talk()
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"png").decode()}
+    talk.user([{"type": "text", "text": "see"}, {"type": "image", "source": source}, {"type": "odd", "x": 1}])
+    talk.model("m1", {"type": "thinking", "thinking": "hm", "signature": "s"}, "yes", stop="end_turn")
+    result = grows("claude-code", talk.lines, tmp_path)
+    parts = result.of("MessageReceived")[0]["parts"]
+    assert [part["kind"] for part in parts] == ["TEXT", "MEDIA", "OTHER"]
+    assert (parts[1]["blob"]["inline"], parts[1]["blob"]["media_type"]) == (b"png", "image/png")
+    assert [part["kind"] for part in result.of("InferenceCompleted")[0]["output"]] == ["REASONING", "TEXT"]
+
+
+def test_another_session_in_the_file_goes_on_with_the_first(tmp_path: Path) -> None:
+    talk = Talk("one")
+    talk.user("do")
+    talk.session = "two"
+    talk.user("resumed")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert [s.session_id for s in result.sessions] == ["claude-code/1:one", "claude-code/1:two"]
+    (created,) = result.of("SessionCreated", 1)
+    assert (created["relation"], created["parent_session"]) == ("CONTINUATION", "claude-code/1:one")
+
+
+def test_lines_before_the_first_that_names_a_session_wait_for_it(tmp_path: Path) -> None:
+    snapshot = {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}}
+    alone = imported("claude-code", [snapshot], tmp_path)
+    assert (alone.sessions, alone.report.waiting) == ([], {"file-history-snapshot": 1})
+    talk = Talk()
+    talk.lines.append(snapshot)
+    talk.user("do")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert result.types()[4:] == ["ArtifactRecorded", "MessageReceived"]
+
+
+def test_an_unknown_type_is_kept_whole(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    talk.add("telepathy", x=1)
+    talk.add("system", subtype="hum", level="info")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert result.report.unknown == {"telepathy": 1, "system.hum": 1}
+    assert json.loads(result.of("NoteRecorded")[0]["data"]["inline"])["x"] == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"type": 1},
+        {"type": "user", "uuid": "u", "sessionId": "s"},
+        {"type": "user", "message": {}, "sessionId": "s"},
+        {"type": "assistant", "message": {}, "uuid": "u"},
+        {"type": "summary"},
+        {"type": "x", "sessionId": 1},
+    ],
+)
+def test_a_line_that_is_no_record_is_named(line: NativeLine, tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do")
+    with pytest.raises(BadInputFile, match="line 2:"):
+        imported("claude-code", [*talk.lines, line], tmp_path)
+
+
+# --- whatever comes --------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["prompt", "meta", "interrupt", "say", "ask", "ask again", "delegate", "result", "boundary", "summary",
+             "snapshot", "system", "side", "repeat"]
+        ),
+        st.integers(0, 3),
+        st.booleans(),
+    ),
+    max_size=14,
+)  # fmt: skip
+
+
+def talk_of(steps: list[tuple[str, int, bool]]) -> list[NativeLine]:
+    """Lines in which anything may name anything: the number picks ids and parents, the flag sides and ends."""
+    talk = Talk()
+    talk.user("begin")
+    for kind, number, flag in steps:
+        parents = [line["uuid"] for line in talk.lines if "uuid" in line]
+        parent = parents[-1 - number] if number < len(parents) else None
+        ids = {"parent": parent, "isSidechain": flag and number == 2}
+        stop = "end_turn" if flag else None
+        if kind in ("prompt", "meta", "interrupt", "summary"):
+            text = "[Request interrupted by user]" if kind == "interrupt" else f"p{number}"
+            talk.user(text, isMeta=kind == "meta", isCompactSummary=kind == "summary", **ids)
+        elif kind == "say":
+            talk.model(f"m{number}", "text", stop=stop, **ids)
+        elif kind in ("ask", "ask again"):
+            talk.model(f"m{number}", use(f"c{number}"), stop=stop, **ids)
+        elif kind == "delegate":
+            talk.model(f"d{number}", use(f"c{number}", "Task", prompt=f"p{number}"), stop=stop, **ids)
+        elif kind == "result":
+            talk.result(f"c{number}", failed=flag, **ids)
+        elif kind == "boundary":
+            talk.add(
+                "system", subtype="compact_boundary", compactMetadata={"preservedMessages": parents[:number]}, **ids
+            )
+        elif kind == "snapshot":
+            talk.lines.append({"type": "file-history-snapshot", "messageId": f"f{number}", "snapshot": {}})
+        elif kind == "system":
+            talk.add("system", subtype="turn_duration" if flag else "informational", **ids)
+        elif kind == "side":
+            talk.user(f"p{number}", parent=None, isSidechain=True)
+        else:
+            talk.lines.append(dict(talk.lines[-1]))
+    return talk.lines
+
+
+@settings(max_examples=examples(60))
+@given(steps=STEPS)
+def test_whatever_comes_a_longer_file_adds_and_changes_nothing(steps: list[tuple[str, int, bool]]) -> None:
+    # case C46
+    with tempfile.TemporaryDirectory() as folder:
+        grows("claude-code", talk_of(steps), Path(folder))
+
+
+def test_made_talks_reach_what_they_are_made_for(tmp_path: Path) -> None:
+    """The property above would say little if its talks never forked, delegated or compacted."""
+    fork: Imported = imported("claude-code", talk_of([("say", 0, True), ("prompt", 1, False)]), tmp_path)
+    assert "SessionForked" in fork.types(1)
+    steps = [("delegate", 1, True), ("side", 1, True), ("result", 1, False), ("boundary", 0, True), ("prompt", 0, True)]
+    assert {"SubSessionEnded", "CompressionCompleted"} <= set(imported("claude-code", talk_of(steps), tmp_path).types())
