@@ -9,6 +9,7 @@ from dalsegno.importers.codex import CodexImporter
 from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.importers.mini_swe_agent import MiniSweAgentImporter
 from dalsegno.importers.openhands import OpenHandsImporter
+from dalsegno.importers.otel import OtelImporter
 from dalsegno.importers.swe_agent import SweAgentImporter
 from dalsegno.importers.temporal import TemporalImporter
 
@@ -19,6 +20,7 @@ IMPORTERS: dict[str, type[Importer]] = {
     "inspect": InspectImporter,
     "mini-swe-agent": MiniSweAgentImporter,
     "openhands": OpenHandsImporter,
+    "otel": OtelImporter,
     "swe-agent": SweAgentImporter,
     "temporal": TemporalImporter,
 }

@@ -190,12 +190,14 @@ class ToolCalls:
         message: Any,
         detail: Any = None,
     ) -> None:
-        """The call gave nothing. One that was never seen to start surely had no effect."""
+        """The call gave nothing. One that was never seen to start surely had no effect; one of which nobody knows what
+        became of it stays open."""
         if not call.allowed:
             self.let_run(call, source)
         error = self._builder.blobs.error(error_class, message, detail)
         event = ToolCallFailed(tool_call_id=call.id, reason=reason, not_started=not call.started, error=error)
         self.end(call, event, source, Actor("TOOL", call.name))
+        call.done = reason != "UNKNOWN_OUTCOME"
 
     def reject(
         self, call: ToolCall, source: Source, basis: RejectionBasis, message: Any, cites: str | None = None

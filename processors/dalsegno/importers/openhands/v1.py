@@ -25,7 +25,7 @@ from dalsegno.model.payloads import Risk
 
 _ACTION = "ActionEvent"
 _CARRIED = ("id", "timestamp", "source", "kind")
-_RISKS: dict[Any, Risk] = {"LOW": "LOW", "MEDIUM": "MEDIUM", "HIGH": "HIGH"}
+_RISKS: dict[str, Risk] = {"LOW": "LOW", "MEDIUM": "MEDIUM", "HIGH": "HIGH"}
 _KEPT_AS_NOTES = frozenset(
     {
         "CondensationRequest", "CondensationSummaryEvent", "TokenEvent", "LLMCompletionLogEvent", "ACPToolCallEvent",
@@ -72,7 +72,7 @@ class _Mapping:
         self.report.records[_ACTION] += len(group)
         self.report.waiting[_ACTION] += len(group)
         first = group[0].place[1:]
-        self.report.warnings.append(f"from line {first} on: more calls of the same answer may follow; left until then")
+        self.report.warnings.append(f"from line {first} on: more calls of the answer may follow; left until then")
 
     def _map(self, record: Record, group: list[Record]) -> None:
         kind = short_text(record.data["kind"], 64)
@@ -105,7 +105,7 @@ class _Mapping:
         action = fields.data.get("action")
         if isinstance(action, dict) and (wanted.arguments is action or _says_all(wanted.values(), action)):
             fields.take("action")
-        risk = _RISKS.get(fields.take("security_risk"), "UNKNOWN")
+        risk = _RISKS.get(str(fields.take("security_risk")), "UNKNOWN")
         call = self.talk.wants(inference, call_id, wanted.name, wanted.arguments, source, risk=risk)
         if record.id is not None:
             self._calls[record.id], self.talk.items[record.id] = call, call.id
@@ -290,9 +290,8 @@ def _wanted(record: Record) -> WantedCall:
     """The call as the model asked for it, or as the harness read it."""
     call = Fields(record.data).take_object("tool_call")
     name = short_text(record.data.get("tool_name") or call.get("name"))
-    return WantedCall(
-        short_text(record.data.get("tool_call_id")) or None, name, call.get("arguments", record.data.get("action"))
-    )
+    native_call = short_text(record.data.get("tool_call_id")) or None
+    return WantedCall(native_call, name, call.get("arguments", record.data.get("action")))
 
 
 def _says_all(arguments: dict[str, Any], action: dict[str, Any]) -> bool:

@@ -1,0 +1,216 @@
+"""Spans in which a model was asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from dalsegno.importers.builder import Added
+from dalsegno.importers.fields import Fields
+from dalsegno.importers.otel.calls import INPUT_TOKENS, OUTPUT_TOKENS
+from dalsegno.importers.otel.messages import Message, answers, parsed, parts_of, prompts, tools
+from dalsegno.importers.otel.session import HARNESS, Session
+from dalsegno.importers.otel.spans import Span
+from dalsegno.importers.payload import JSON_TYPE, count, digest_json, digest_of, json_bytes, short_text
+from dalsegno.importers.tool_calls import argument_bytes
+from dalsegno.model.events import (
+    ContextItemRetrieved,
+    InferenceCompleted,
+    InferenceFailed,
+    InferenceRequested,
+    MessageReceived,
+    RequestedCall,
+    Usage,
+)
+from dalsegno.model.records import Actor
+
+_ROLES = {"system": "SYSTEM", "developer": "DEVELOPER", "user": "USER"}
+_REQUEST = ("gen_ai.request.", "llm.request.", "gen_ai.openai.", "llm.is_streaming")
+"""Attributes that say how the model was asked."""
+_READ = ("gen_ai.usage.cache_read_input_tokens", "gen_ai.usage.cache_read.input_tokens")
+_CREATED = ("gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.cache_creation.input_tokens")
+_REASONING = ("gen_ai.usage.reasoning_tokens", "llm.usage.reasoning_tokens")
+
+
+@dataclass
+class _Asked:
+    inference_id: str
+    requested: Added
+    model: str | None
+    fields: list[Fields]
+    """Attributes of the spans that report this call, the innermost first; what is taken of the first is carried."""
+
+
+class Models:
+    """The calls of models of one trace. ``same``: the spans that report each of them."""
+
+    def __init__(self, session: Session, same: dict[str, list[Span]]) -> None:
+        self._session = session
+        self._same = same
+        self._open: dict[str, _Asked] = {}
+        self.answers: dict[str, Added] = {}
+        """Id of a span -> the answer that it is."""
+        self._counts: Counter[str] = Counter()
+        self._seen: Counter[bytes] = Counter()
+        self._catalogues: set[bytes] = set()
+
+    def open_inferences(self) -> list[str]:
+        return [asked.inference_id for asked in self._open.values()]
+
+    def began(self, span: Span) -> None:
+        session = self._session
+        fields = [
+            Fields(each.attributes, ("gen_ai.operation.name", "llm.request.type")) for each in self._same[span.id]
+        ]
+        told = next((found for each in fields if (found := prompts(each))), [])
+        offered = next((found for each in fields if (found := tools(each))), None)
+        self._context(told, span)
+        tools_digest = None if offered is None else self._catalogue(offered, span)
+        model = _text(fields, "gen_ai.request.model")
+        provider = _text(fields, "gen_ai.provider.name", "gen_ai.system")
+        own = fields[0]
+        params = {name: own.take(name) for name in own.left() if name.startswith(_REQUEST)}
+        place = session.stage_of(span) or "session"
+        self._counts[place] += 1
+        inference_id = f"{place}/i{self._counts[place]}"
+        digest = digest_json([[each.key.hex() for each in told], offered, params, provider, model]) if told else None
+        event = InferenceRequested(
+            inference_id=inference_id,
+            purpose="AGENT",
+            provider=provider,
+            model=model,
+            request_digest=digest,
+            tools_digest=tools_digest,
+            params=session.blobs.of_json(params),
+        )
+        requested = session.add(event, span)
+        self._open[span.id] = _Asked(inference_id, requested, model, fields)
+
+    def ended(self, span: Span, *, early: bool) -> None:
+        """``early``: the answer was there before the span's end, nobody knows when."""
+        session, asked = self._session, self._open.pop(span.id)
+        said = next((found for each in asked.fields if (found := answers(each))), [])
+        actor = Actor("MODEL", asked.model or "unknown")
+        if span.failed and not said:
+            failed = InferenceFailed(inference_id=asked.inference_id, error=session.error(span))
+            session.add(failed, span, actor, at=span.end, cause=asked.requested)
+        else:
+            self._answered(span, asked, said, actor, early=early)
+        session.rest(span, set(span.attributes) - set(asked.fields[0].left()))
+
+    def _answered(self, span: Span, asked: _Asked, said: list[Message], actor: Actor, *, early: bool) -> None:
+        session = self._session
+        wanted = [call for message in said for call in message.calls]
+        calls = [
+            RequestedCall(
+                tool_call_id=f"{asked.inference_id}/c{index}",
+                name=call.name,
+                arguments_digest=None if (data := argument_bytes(call.arguments)) is None else digest_of(data),
+            )
+            for index, call in enumerate(wanted)
+        ]
+        latency = (
+            None if early or span.start is None or span.end is None else max(0, span.end - span.start) // 1_000_000
+        )
+        event = InferenceCompleted(
+            inference_id=asked.inference_id,
+            usage=_usage(asked.fields),
+            latency_ms=latency,
+            model=_text(asked.fields, "gen_ai.response.model") or asked.model,
+            response_id=_text(asked.fields, "gen_ai.response.id"),
+            output_digest=digest_json([each.key.hex() for each in said]) if said else None,
+            finish_reasons=_reasons(asked.fields, said),
+            tool_calls=calls,
+            output=[part for message in said for part in parts_of(message, session.blobs)],
+            complete=not span.failed,
+        )
+        completed = session.add(event, span, actor, at=span.end, cause=asked.requested, timeless=early)
+        self.answers[span.id] = completed
+        self._seen.update(message.key for message in said)
+        source = session.source(span, span.end)
+        for call, named in zip(wanted, calls, strict=True):
+            session.calls.request(
+                named.tool_call_id,
+                call.name,
+                argument_bytes(call.arguments),
+                source._replace(time=None) if early else source,
+                native_id=call.native_id,
+                inference_id=asked.inference_id,
+                cause=completed,
+                stage_id=session.stage_of(span),
+                synthesized=True,
+            )
+
+    def _context(self, told: list[Message], span: Span) -> None:
+        """What the model is told and no event holds yet; results of calls that have no span show here."""
+        session = self._session
+        here: Counter[bytes] = Counter()
+        for message in told:
+            here[message.key] += 1
+            if here[message.key] <= self._seen[message.key]:
+                continue
+            self._seen[message.key] = here[message.key]
+            if message.role in _ROLES:
+                event = MessageReceived(
+                    message_id=self._number("m"),
+                    role=_ROLES[message.role],  # type: ignore[arg-type]
+                    parts=parts_of(message, session.blobs),
+                )
+                session.add(event, span, Actor("USER", "user") if message.role == "user" else HARNESS)
+                continue
+            if message.call_id is not None:
+                call = session.calls.open_call(message.call_id)
+                if call is not None:
+                    content = message.items[0] if len(message.items) == 1 else list(message.items)
+                    session.calls.receive(call, session.source(span), content, synthesized=True)
+                    continue
+                if session.calls.has_ended(message.call_id):
+                    continue
+            content = session.blobs.of_json([message.role, message.call_id, message.items])
+            session.add(ContextItemRetrieved(item_id=self._number("r"), content=content), span)
+
+    def _catalogue(self, offered: Any, span: Span) -> bytes:
+        """The digest of the tools; each set stands once."""
+        data = json_bytes(offered)
+        digest = digest_of(data)
+        if digest not in self._catalogues:
+            self._catalogues.add(digest)
+            content = self._session.blobs.of_bytes(data, JSON_TYPE)
+            self._session.add(ContextItemRetrieved(item_id=f"tools/{digest.hex()[:16]}", content=content), span)
+        return digest
+
+    def _number(self, kind: str) -> str:
+        self._counts[kind] += 1
+        return f"{kind}{self._counts[kind]}"
+
+
+def _take(fields: list[Fields], *names: str) -> Any:
+    """Of the innermost span that says it."""
+    for each in fields:
+        for name in names:
+            if each.data.get(name) is not None:
+                return each.take(name)
+    return None
+
+
+def _text(fields: list[Fields], *names: str) -> str | None:
+    return short_text(_take(fields, *names)) or None
+
+
+def _usage(fields: list[Fields]) -> Usage:
+    return Usage(
+        input=count(_take(fields, *INPUT_TOKENS)),
+        output=count(_take(fields, *OUTPUT_TOKENS)),
+        cache_read=count(_take(fields, *_READ)),
+        cache_creation=count(_take(fields, *_CREATED)),
+        reasoning=count(_take(fields, *_REASONING)),
+    )
+
+
+def _reasons(fields: list[Fields], said: list[Message]) -> list[str]:
+    reasons = [message.finish_reason for message in said if message.finish_reason]
+    if reasons:
+        return reasons
+    given = parsed(_take(fields, "gen_ai.response.finish_reasons"))
+    return [short_text(each) for each in given] if isinstance(given, list) else [short_text(given)] if given else []
