@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,24 +36,6 @@ def who() -> str:
     except (KeyError, OSError):
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
-
-
-def moment(micros: int | None) -> str | None:
-    """Microseconds since 1970 as RFC 3339 in UTC; None stays None."""
-    if micros is None:
-        return None
-    seconds, rest = divmod(micros, 1_000_000)
-    try:
-        whole = datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{micros} µs"
-    return whole.strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:06d}Z"
-
-
-def iso(micros: int) -> str:
-    """As ``moment``, to the second."""
-    text = str(moment(micros))
-    return f"{text.partition('.')[0]}Z" if text.endswith("Z") else text
 
 
 def confirm(question: str, *, name: str, records: int, yes: bool, above: int = NAME_ABOVE_RECORDS) -> None:

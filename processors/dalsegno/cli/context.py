@@ -22,6 +22,7 @@ class Context:
     settings: Settings
     flags: dict[str, Any] = field(default_factory=dict)
     output: str = "text"
+    time_format: str = "iso"
 
     @property
     def prefix(self) -> str:

@@ -16,6 +16,7 @@ from dalsegno.cli import note_missing
 from dalsegno.cli.context import Context
 from dalsegno.cli.logs import configure_logging
 from dalsegno.cli.output import note
+from dalsegno.cli.times import ISO, RAW, RELATIVE
 from dalsegno.errors import DalsegnoError, Usage
 from dalsegno.settings import load_settings
 
@@ -120,6 +121,13 @@ class LazyGroup(click.Group):
     help="Colours; auto: on a terminal, unless NO_COLOR is set.",
 )
 @click.option(
+    "--time-format",
+    type=click.Choice([ISO, RELATIVE, RAW]),
+    default=ISO,
+    show_default=True,
+    help="Times in texts for people; JSON always holds RFC 3339.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least level that is logged."
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log lines on stderr.")
@@ -134,6 +142,7 @@ def cli(
     profile: str | None,
     output: str,
     color: str,
+    time_format: str,
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -146,7 +155,7 @@ def cli(
     # None leaves it to click, which takes colours away where no terminal is.
     ctx.color = {"always": True, "never": False}.get(color, False if os.environ.get("NO_COLOR") else None)
     configure_logging(settings.log_level, settings.log_format, ctx.color)
-    ctx.obj = Context(settings=settings, flags=flags, output=output)
+    ctx.obj = Context(settings=settings, flags=flags, output=output, time_format=time_format)
 
 
 def run(arguments: list[str]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from dalsegno.cli.context import Context
+from dalsegno.cli.times import Moment, shown
 
 _MAX_CELL_CHARACTERS = 60
 # Controls and escapes, formats that reorder or hide text (bidirectional overrides, zero-width marks), line separators.
@@ -41,6 +42,8 @@ def cell(value: Any, limit: int = _MAX_CELL_CHARACTERS) -> str:
         text = ", ".join(cell(item) for item in value) or "-"
     elif isinstance(value, dict):
         text = dumps(value)
+    elif isinstance(value, Moment):
+        text = shown(value)
     else:
         text = str(value)
     text = visible(text)

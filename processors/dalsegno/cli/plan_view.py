@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import iso, partition_ranges
+from dalsegno.cli.common import partition_ranges
 from dalsegno.cli.context import Context
 from dalsegno.cli.output import emit, note
+from dalsegno.cli.times import iso
 from dalsegno.model.cursor import parse_metadata
 from dalsegno.replay.plan import PlanPart, ReplayPlan
 from dalsegno.replay.store import StoredReplay

@@ -9,11 +9,12 @@ from typing import Any
 import click
 import msgspec
 
-from dalsegno.cli.common import moment, one_match, open_reader
+from dalsegno.cli.common import one_match, open_reader
 from dalsegno.cli.completion import complete_projection, complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.session import positions
+from dalsegno.cli.times import moment
 from dalsegno.errors import NotFound, Usage
 from dalsegno.log.topics import projection_topic
 from dalsegno.projections import registry

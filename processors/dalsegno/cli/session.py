@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from dalsegno.cli.common import moment, open_reader, some
+from dalsegno.cli.common import open_reader, some
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.cli.session_amend import amend
@@ -16,6 +16,7 @@ from dalsegno.cli.session_export import export
 from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, event_line, json_event, mark
 from dalsegno.cli.session_tail import tail
 from dalsegno.cli.session_verify import verify
+from dalsegno.cli.times import moment
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow, SessionStatus
 from dalsegno.readers.local import SNAPSHOT, LocalReader

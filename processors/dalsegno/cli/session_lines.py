@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import moment
 from dalsegno.cli.output import cell, visible
+from dalsegno.cli.times import in_column
 from dalsegno.model.records import Event
 from dalsegno.readers.sessions import is_id, subject_of, summary_of
 
@@ -21,7 +21,7 @@ def beginning(event: Event) -> tuple[str, str, str]:
     seen = event.meta.get("occurred_at")
     if seen is None:
         seen = event.meta.get("recorded_at")
-    return f"{event.seq:>6}", f"{(moment(seen) or '-')[:23]:<23}", f"{visible(event.type):<22}"
+    return f"{event.seq:>6}", in_column(seen), f"{visible(event.type):<22}"
 
 
 def event_line(event: Event, marks: Iterable[str] = ()) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import moment, open_reader
+from dalsegno.cli.common import open_reader
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.group import parse_time
 from dalsegno.cli.output import dumps, note, visible
 from dalsegno.cli.session_lines import event_line, json_event, mark
+from dalsegno.cli.times import in_column
 from dalsegno.errors import NotFound, Unavailable, Usage
 from dalsegno.log import admin
 from dalsegno.log.follow import Follower
@@ -112,9 +113,9 @@ def _text(found: Tailed, with_session: bool) -> str:
     session = f"{visible(key.session_id) if key is not None else '-'}  " if with_session else ""
     if isinstance(placed, Event):
         return session + event_line(placed)
-    when = str(moment(found.record.timestamp_ms * 1000))[:23]
+    when = in_column(found.record.timestamp_ms * 1000)
     seq = "-" if key is None else str(key.seq)
-    return f"{session}{seq:>6}  {when:<23}  {mark(_what(found))}"
+    return f"{session}{seq:>6}  {when}  {mark(_what(found))}"
 
 
 def _what(found: Tailed) -> str:

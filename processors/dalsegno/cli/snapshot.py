@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import confirm, iso, one_snapshot, who
+from dalsegno.cli.common import confirm, one_snapshot, who
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
+from dalsegno.cli.times import iso
 from dalsegno.errors import NegativeVerdict, NotFound, WaitTimeout
 from dalsegno.log import admin
 from dalsegno.log.topics import EVENTS, topic_name, worker_group

@@ -14,9 +14,10 @@ from uuid import uuid4
 
 import click
 
-from dalsegno.cli.common import meanwhile, moment, one_match, who
+from dalsegno.cli.common import meanwhile, one_match, who
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
+from dalsegno.cli.times import moment
 from dalsegno.errors import DalsegnoError, Usage, WaitTimeout
 from dalsegno.state.slot import is_held, read_status, slot_folders
 

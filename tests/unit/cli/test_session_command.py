@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from dalsegno.cli.common import moment
 from dalsegno.cli.frame import run
+from dalsegno.cli.times import moment
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.readers import local
