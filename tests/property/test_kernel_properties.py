@@ -32,7 +32,7 @@ from kernel_world import CLUSTER, TOPIC, TOPIC_ID, Crash, Holding, Worker, World
 from plain_rows import plain_rows
 
 STEPS = ("assign.3", "assign.4", "switch.2", "switch.3", "emit.3", "emit.4")
-NAMES = ("sessions", "tools", "usage", "trail")
+NAMES = tuple(each.name for each in projections_of(1))
 
 
 def straight_fold(log: Log, schemas: SchemaSet, trail: int) -> Shard:

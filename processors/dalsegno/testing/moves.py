@@ -7,7 +7,7 @@ point, so equal numbers give equal sessions. Every session that is played obeys 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dalsegno.model.lifecycle import OpState
 from dalsegno.testing.builder import SessionBuilder, blob, digest_of
@@ -60,33 +60,72 @@ def _frames(b: SessionBuilder) -> Iterator[Move]:
     elif not b.session.operations_open():
         yield _append("TurnCompleted", turn_id=turn)
     if not b.session.stages:
-        yield _append("StageScheduled", stage_id=_fresh(b, "stage"), stage_name="plan", attempt=1)
+        yield _schedule
     for id, phase in b.session.stages:
         if phase == "SCHEDULED":
-            yield _append("StageStarted", stage_id=id)
+            yield _append("StageStarted", stage_id=id, worker="w")
+            yield _append("StageSkipped", stage_id=id, reason="no need")
         elif not b.session.operations_open():
             yield _append("StageCompleted", stage_id=id)
             yield _append("StageFailed", stage_id=id)
 
 
+def _schedule(b: SessionBuilder) -> None:
+    """Every other stage is led to by a transition that has an id."""
+    transition = "next" if b.tip and b.tip.seq % 2 else None
+    if transition is not None:
+        guards = [{"name": "goal", "digest": digest_of("goal")}]
+        b.append("TransitionTaken", transition_id=transition, to_stage="plan", guard_result=True, guard_inputs=guards)
+    stage_id = _fresh(b, "stage")
+    b.append("StageScheduled", stage_id=stage_id, stage_name="plan", attempt=1, transition_id=transition)
+
+
 def _starts(b: SessionBuilder) -> Iterator[Move]:
-    yield _append("MessageReceived", message_id=_fresh(b, "m"), role="USER")
+    part = {"kind": "TEXT", "text": "go on"}
+    yield _append("MessageReceived", message_id=_fresh(b, "m"), role="USER", parts=[part])
     yield _append("InputRequested", request_id=_fresh(b, "input"), prompt=blob(b"which one?"))
     yield _append("RetrievalRequested", item_id=_fresh(b, "item"), kind="FILE")
-    yield _append("CompressionStarted", compression_id=_fresh(b, "compression"), trigger="THRESHOLD")
-    yield _append("CompressionCompleted", compression_id=_fresh(b, "compression"), method="TRIM", effect="REAPPLIABLE")
+    compression, items = _fresh(b, "compression"), _items_since_the_pack(b)
+    yield _append("CompressionStarted", compression_id=compression, trigger="THRESHOLD", scope=items)
+    yield _append(
+        "CompressionCompleted", compression_id=compression, method="TRIM", effect="REAPPLIABLE", forgotten=items,
+    )  # fmt: skip
     subject = next((id for (kind, id) in sorted(b.ops.rows) if kind == "INFERENCE"), None)
     if subject is not None:
         yield _append("ValidationRequested", validation_id=_fresh(b, "v"), validator="tests", target_id=subject)
 
 
 def _ask_model(b: SessionBuilder) -> None:
-    pack = _fresh(b, "pack")
-    b.append("ContextPackBuilt", pack_id=pack, builder_version="1", fits=True)
+    pack, base = _fresh(b, "pack"), _newest_pack(b)
+    added = [
+        {"item_id": id, "kind": "MESSAGE", "mode": "FULL", "position": place}
+        for place, id in enumerate(_items_since_the_pack(b))
+    ]
+    b.append(
+        "ContextPackBuilt", pack_id=pack, builder_version="1", fits=True, added=added,
+        base_pack_id=base["pack_id"] if base else None,
+        removed=[item["item_id"] for item in base["added"][:1]] if base else [],
+        dropped=[{"item_id": "too long"}] * (len(added) % 2),
+    )  # fmt: skip
     b.append(
         "InferenceRequested", inference_id=_fresh(b, "inference"), attempt=1, purpose="AGENT", pack_id=pack,
         provider="acme", model="large", request_digest=digest_of(pack),
     )  # fmt: skip
+
+
+def _newest_pack(b: SessionBuilder) -> Any:
+    return next((event.body for event in reversed(b.events) if event.type == "ContextPackBuilt"), None)
+
+
+def _items_since_the_pack(b: SessionBuilder) -> list[str]:
+    """What a model has not been shown yet, the newest first."""
+    found: list[str] = []
+    for event in reversed(b.events):
+        if event.type == "ContextPackBuilt":
+            break
+        if event.type in _GIVES:
+            found.append(event.body[_GIVES[event.type]])
+    return found
 
 
 def _inference(b: SessionBuilder, id: str, op: OpState) -> Iterator[Move]:
@@ -183,7 +222,9 @@ def _retrieval(_b: SessionBuilder, id: str, op: OpState) -> Iterator[Move]:
 
 def _compression(_b: SessionBuilder, id: str, op: OpState) -> Iterator[Move]:
     if op.phase == "OPEN":
-        yield _append("CompressionCompleted", compression_id=id, method="SUMMARY", effect="REAPPLIABLE")
+        yield _append(
+            "CompressionCompleted", compression_id=id, method="SUMMARY", effect="REAPPLIABLE", forgotten=["all of it"],
+        )  # fmt: skip
         yield _append("CompressionFailed", compression_id=id)
 
 
@@ -210,6 +251,12 @@ def _rare(b: SessionBuilder) -> Iterator[Move]:
     yield _append("SessionCompleted", outcome="SUCCESS", open_ops=open_ids)
     yield _append("SessionFailed", open_ops=open_ids)
 
+
+_GIVES = {
+    "MessageReceived": "message_id", "InferenceCompleted": "inference_id", "ToolReceiptRecorded": "tool_call_id",
+    "ContextItemRetrieved": "item_id", "CompressionCompleted": "compression_id",
+}  # fmt: skip
+"""Events that give an item of the context, and the field that names it."""
 
 _ANSWERS: dict[str, Callable[[SessionBuilder, str, OpState], Iterator[Move]]] = {
     "INFERENCE": _inference,
