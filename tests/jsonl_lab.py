@@ -43,9 +43,9 @@ class Imported(NamedTuple):
         return {s.session_id: [r.key.hash for r in chained(s, shipped_schemas())] for s in self.sessions}
 
 
-def imported(format_: str, lines: Sequence[NativeLine], folder: Path) -> Imported:
+def imported(format_: str, lines: Sequence[NativeLine], folder: Path, *, ended: bool = False) -> Imported:
     """The lines imported; every record is accounted for, and no session breaks a rule or is held."""
-    result = _read(format_, lines, folder)
+    result = _read(format_, lines, folder, ended=ended)
     shard = reads(folded(list(written_of(result.sessions))))
     for session in result.sessions:
         row = shard.row("sessions", session.session_id)
@@ -54,20 +54,26 @@ def imported(format_: str, lines: Sequence[NativeLine], folder: Path) -> Importe
 
 
 def grows(format_: str, lines: Sequence[NativeLine], folder: Path) -> Imported:
-    """The lines imported, after every shorter file was, too: each gave a prefix of what the next one gives."""
+    """The lines imported, after every shorter file was, too: each gave a prefix of what the next one gives, and the
+    last a prefix of what it gives as one that has ended."""
     before: dict[str, list[bytes]] = {}
     for count in range(1, len(lines) + 1):
         now = _read(format_, lines[:count], folder).hashes()
         for session_id, hashes in before.items():
             assert now[session_id][: len(hashes)] == hashes, f"line {count} changed {session_id}"
         before = now
+    ended = imported(format_, lines, folder, ended=True)
+    assert ended.report.waiting == {} or not ended.sessions
+    for session_id, hashes in before.items():
+        assert ended.hashes()[session_id][: len(hashes)] == hashes, f"the end changed {session_id}"
     return imported(format_, lines, folder)
 
 
-def _read(format_: str, lines: Sequence[NativeLine], folder: Path) -> Imported:
+def _read(format_: str, lines: Sequence[NativeLine], folder: Path, *, ended: bool = False) -> Imported:
     path = folder / "made.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     importer = IMPORTERS[format_]()
+    importer.ended = ended
     report = importer.report()
     result = Imported(list(importer.read(path, report)), report)
     settled = (report.mapped, report.notes, report.repeats, report.skipped, report.waiting)

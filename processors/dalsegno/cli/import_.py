@@ -43,11 +43,19 @@ missing. How faithful it was is in the data (-o json) and, in short, on stderr.
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help=f"A file with the verdict on one of the sessions ({_WITH_REPORTS}); repeatable.",
 )
+@click.option(
+    "--ended",
+    is_flag=True,
+    help="The files will not grow any more: what waits at their end for what may follow is imported too.",
+)
 @click.option("--dry-run", is_flag=True, help="Read, map and compare with the log, but append nothing.")
 @pass_context
-def command(ctx: Context, format_name: str, files: tuple[Path, ...], reports: tuple[Path, ...], dry_run: bool) -> None:
+def command(
+    ctx: Context, format_name: str, files: tuple[Path, ...], reports: tuple[Path, ...], ended: bool, dry_run: bool
+) -> None:
     """See ``_HELP``: which formats there are is told by the importers."""
     importer = _importer(format_name, reports)
+    importer.ended = ended
     if len(files) > 1 or reports:
         for path in files:
             for _ in importer.read(path, importer.report()):  # a damaged file among several: none of them is imported
@@ -84,7 +92,7 @@ def _tell(outcome: ImportOutcome) -> None:
         f"{data['records_skipped']} left out; {data['events_made']} events made"
     )
     if data["waiting"]:
-        note(f"  left out until the file has grown: {_counted(data['waiting'])}")
+        note(f"  left out until the file has grown, or --ended is given: {_counted(data['waiting'])}")
     written = outcome.written
     note(
         f"  {'would write' if outcome.dry_run else 'wrote'} {len(written)} of {len(outcome.sessions)} sessions"

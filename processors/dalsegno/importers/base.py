@@ -116,13 +116,15 @@ class Importer(ABC):
     """One format. ``name`` is what the command line calls it, ``about`` what its help says of it.
 
     A change of the mapping raises ``mapping_version``. A format with ``takes_reports`` takes the verdicts of its
-    sessions from further files, which are given with ``--report``.
+    sessions from further files, which are given with ``--report``. Who sets ``ended`` says that the files will not grow
+    any more: then nothing waits at their end for what may follow.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
     mapping_version: ClassVar[int] = 1
     takes_reports: ClassVar[bool] = False
+    ended: bool = False
 
     def __init__(self, reports: Sequence[Path] = ()) -> None:
         self.reports = tuple(reports)

@@ -70,3 +70,28 @@ def test_reports_are_for_formats_that_take_them_and_for_sessions_that_are_there(
     code, out, _ = imported("mini-swe-agent", a[0], b[0], "--report", a[1], "--report", b[1])
     assert code == 0
     assert [told["report"]["events"]["ValidationDecided"] for told in json.loads(out)] == [1, 1]
+
+
+def test_what_waits_for_a_longer_file_is_told_and_comes_with_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = MemoryLog(partitions=4)
+    monkeypatch.setattr(import_, "Publisher", lambda *_, **__: Publisher(log.connect(), prefix="t"))
+    meta = {"type": "session_meta", "payload": {"id": "s"}}
+    said = {"type": "response_item", "payload": {"type": "message", "role": "assistant", "content": []}}
+    path = tmp_path / "rollout.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (meta, said)))
+
+    def imported(*more: str) -> tuple[dict[str, Any], str]:
+        assert run(["--bootstrap-servers", "none:1", "-o", "json", "import", "codex", str(path), *more]) == 0
+        out, err = capsys.readouterr()
+        return json.loads(out)[0], err
+
+    told, text = imported()
+    assert told["report"]["waiting"] == {"response_item.message": 1}
+    assert "left out until the file has grown, or --ended is given: response_item.message (1)" in text
+    told, text = imported("--ended")
+    assert (told["grew"], told["appended"], told["report"]["waiting"]) == (1, 1, {})
+    assert "until the file has grown" not in text
+    told, _ = imported()
+    assert (told["ahead"], told["appended"]) == (1, 0)

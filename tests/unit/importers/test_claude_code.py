@@ -65,6 +65,14 @@ def test_lines_of_one_message_are_one_answer_and_the_last_one_waits() -> None:
         assert [part["text"] for part in answer.body["output"] if part["kind"] == "TEXT"] == texts
 
 
+def test_a_file_that_has_ended_holds_the_last_answer_too(tmp_path: Path) -> None:
+    result = imported("claude-code", native(real()), tmp_path, ended=True)
+    answers = result.of("InferenceCompleted")
+    assert len(answers) == 11
+    assert answers[-1]["output"][0]["text"] == native(real())[-1]["message"]["content"][0]["text"]
+    assert (result.report.waiting, result.report.mapped.total()) == ({}, 41)
+
+
 def test_the_calls_and_results_are_those_of_the_file() -> None:
     uses, results = blocks(real(), "tool_use"), blocks(real(), "tool_result")
     assert (len(uses), len(results), sum(bool(r.get("is_error")) for r in results)) == (10, 10, 1)
@@ -354,6 +362,7 @@ def test_a_compaction_that_says_what_it_kept_can_be_applied_again(tmp_path: Path
     talk.add("system", subtype="compact_boundary", content="x", compactMetadata=metadata)
     waits = imported("claude-code", talk.lines, tmp_path)
     assert waits.report.waiting == {"system.compact_boundary": 1}
+    talk.add("attachment", x=1)  # stands between a boundary and its summary
     talk.user("the summary", isCompactSummary=True)
     talk.user("on")
     result = grows("claude-code", talk.lines, tmp_path)

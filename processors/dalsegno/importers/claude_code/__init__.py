@@ -34,7 +34,7 @@ class ClaudeCodeImporter(Importer):
         branches = Branches(self.id, report, seen)
         for line in read_lines(path, WANTED, report):
             branches.feed(_native(path, line))
-        yield from branches.end()
+        yield from branches.end(self.ended)
         for said, lines in seen.told():
             if lines:
                 more = len(lines) - _MOST_LINES

@@ -63,10 +63,13 @@ class Branches:
         else:
             self._into(self._place(native), native)
 
-    def end(self) -> list[ImportedSession]:
-        """All sessions, each behind the one that it goes out from; what is open is left for a longer file."""
+    def end(self, ended: bool) -> list[ImportedSession]:
+        """All sessions, each behind the one that it goes out from. What is open is left for a longer file, unless there
+        will be none."""
         made: dict[int, ImportedSession] = {}
         for placed in self._all:
+            if ended:
+                placed.stream.end()
             self._report.waiting.update(native.kind for native in placed.stream.waiting())
             parent = None if placed.parent is None else made[id(placed.parent)]
             made[id(placed)] = replace(placed.stream.builder.session(), parent=parent)

@@ -19,6 +19,7 @@ from dalsegno.importers.claude_code.records import (
     BEHIND_ANSWERS,
     CONTEXT,
     KNOWN_NOTES,
+    SPOKEN,
     SYNTHETIC,
     Findings,
     Native,
@@ -29,6 +30,7 @@ from dalsegno.importers.transcript import Asked, Transcript
 from dalsegno.model.events import ArtifactRecorded, InferenceCompleted, InferenceFailed, MessageReceived, Usage
 from dalsegno.model.records import Actor
 
+_BOUNDARY = "system.compact_boundary"
 HARNESS = Actor("HARNESS", "claude-code")
 AGENT = Actor("AGENT", "claude-code")
 
@@ -114,6 +116,12 @@ class Stream:
             else:
                 self._now(later)
 
+    def end(self) -> None:
+        """Nothing comes any more."""
+        self.close()
+        if self._compaction.boundary is not None:
+            self._compact(None)
+
     def waiting(self) -> Iterable[Native]:
         """The lines that are left for when the file has grown."""
         message = self._message
@@ -125,7 +133,7 @@ class Stream:
 
     def _now(self, native: Native) -> None:
         self._look_at_context(native)
-        if self._compaction.boundary is not None and native.uuid is not None:
+        if self._compaction.boundary is not None and (native.type in SPOKEN or native.kind == _BOUNDARY):
             self._compact(native if native.sums_up else None)
             if native.sums_up:
                 self._settle(native, mapped=True)
@@ -134,7 +142,7 @@ class Stream:
             self._begin_message(native)
         elif native.type == "user":
             self._user(native)
-        elif native.kind == "system.compact_boundary":
+        elif native.kind == _BOUNDARY:
             self._compaction.boundary = native
         elif native.type == "file-history-snapshot":
             self._snapshot(native)
@@ -144,7 +152,7 @@ class Stream:
             self._settle(native, mapped=False)
 
     def _compact(self, summary: Native | None) -> None:
-        """A boundary waits for its summary, which is the next line of the conversation if there is one."""
+        """A boundary waits for its summary, which is the next that is said if there is one."""
         boundary, self._compaction.boundary = self._compaction.boundary, None
         assert boundary is not None
         self._compaction.end(boundary, summary)

@@ -43,7 +43,7 @@ class CodexImporter(Importer):
                 assert section is not None
                 section.feed(native)
         assert section is not None  # read_lines raises where there is no line
-        yield section.cut_off()
+        yield section.ended() if self.ended else section.cut_off()
         parts.warn()
 
 

@@ -29,7 +29,7 @@ from dalsegno.importers.codex.records import (
     usable_id,
 )
 from dalsegno.importers.codex.settings import HARNESS, Settings, begin
-from dalsegno.importers.codex.twins import ASSISTANT, REASONING, USER, Twins
+from dalsegno.importers.codex.twins import ASSISTANT, REASONING, TOLD_AGAIN, USER, Twins, told_by
 from dalsegno.importers.payload import count, short_text
 from dalsegno.importers.transcript import Transcript
 from dalsegno.model.events import CompressionCompleted, ErrorRecorded, MessageReceived
@@ -38,13 +38,6 @@ from dalsegno.model.records import Actor
 
 _ROLES: dict[str, MessageRole] = {"system": "SYSTEM", "developer": "DEVELOPER", "user": "USER"}
 _ABORTED: dict[str, TurnAbortReason] = {"replaced": "REPLACED", "budget_limited": "LIMIT", "interrupted": "INTERRUPTED"}
-_TOLD_AGAIN = {
-    "event_msg.user_message": (USER, "message"),
-    "event_msg.agent_message": (ASSISTANT, "message"),
-    "event_msg.agent_reasoning": (REASONING, "text"),
-}
-_COMPLETED = {"UserMessage": USER, "AgentMessage": ASSISTANT, "Reasoning": REASONING}
-
 _Handler: TypeAlias = Callable[[Native], Outcome]
 
 
@@ -78,9 +71,8 @@ class Section:
             "event_msg.turn_aborted": self._turn_aborted,
             "event_msg.error": self._error,
             "event_msg.token_count": self._token_count,
-            "event_msg.item_completed": self._item_completed,
             "event_msg.context_compacted": self._context_compacted,
-            **dict.fromkeys(_TOLD_AGAIN, self._told_again),
+            **dict.fromkeys(TOLD_AGAIN, self._told_again),
             **dict.fromkeys((f"response_item.{kind}" for kind in OUTPUTS), self._answers.output),
         }
         self._count(meta)
@@ -256,24 +248,11 @@ class Section:
         self._transcript.add(event, native.source, actor)
 
     def _told_again(self, native: Native) -> Outcome:
-        role, name = _TOLD_AGAIN[native.kind]
-        text = native.payload.get(name)
-        if not isinstance(text, str):
+        told = told_by(native)
+        if told is None:
             return NOTE
-        return self._twin(role, text, native, name)
-
-    def _item_completed(self, native: Native) -> Outcome:
-        item = native.payload.get("item")
-        role = _COMPLETED.get(str(item.get("type"))) if isinstance(item, dict) else None
-        if not isinstance(item, dict) or role is None:
-            return NOTE
-        content = item.get("summary_text") if role == REASONING else item.get("content")
-        text = "".join(each if isinstance(each, str) else str(each.get("text", "")) for each in _each(content))
-        return self._twin(role, text, native, "item") if text else NOTE
-
-    def _twin(self, role: str, text: str, native: Native, name: str) -> Outcome:
-        native.fields.take(name)
-        return REPEAT if self._twins.event(role, text, native) else WAITS
+        native.fields.take(told.field)
+        return REPEAT if self._twins.event(told.role, told.text, native) else WAITS
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 
@@ -307,10 +286,6 @@ class Section:
 
     def _meta_again(self, native: Native) -> Outcome:
         return REPEAT if native.payload == self._meta.payload else NOTE
-
-
-def _each(content: Any) -> Iterable[Any]:
-    return [each for each in content if isinstance(each, str | dict)] if isinstance(content, list) else []
 
 
 def _role(native: Native) -> str:

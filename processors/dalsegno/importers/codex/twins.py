@@ -15,6 +15,41 @@ USER = "user"
 ASSISTANT = "assistant"
 REASONING = "reasoning"
 
+_EVENTS = {
+    "event_msg.user_message": (USER, "message"),
+    "event_msg.agent_message": (ASSISTANT, "message"),
+    "event_msg.agent_reasoning": (REASONING, "text"),
+}
+_ITEM_COMPLETED = "event_msg.item_completed"
+_COMPLETED = {"UserMessage": USER, "AgentMessage": ASSISTANT, "Reasoning": REASONING}
+TOLD_AGAIN = (*_EVENTS, _ITEM_COMPLETED)
+"""Kinds of events that can repeat an item."""
+
+
+class Told(NamedTuple):
+    """What such an event tells, by whom, and in which of its fields."""
+
+    role: str
+    text: str
+    field: str
+
+
+def told_by(native: Native) -> Told | None:
+    """None where it tells no text."""
+    if native.kind != _ITEM_COMPLETED:
+        role, name = _EVENTS[native.kind]
+        text = native.payload.get(name)
+        return Told(role, text, name) if isinstance(text, str) else None
+    item = native.payload.get("item")
+    role = _COMPLETED.get(str(item.get("type")), "") if isinstance(item, dict) else ""
+    if not isinstance(item, dict) or not role:
+        return None
+    content = item.get("summary_text") if role == REASONING else item.get("content")
+    each = content if isinstance(content, list) else []
+    texts = [one if isinstance(one, str) else one.get("text", "") for one in each if isinstance(one, str | dict)]
+    text = "".join(text for text in texts if isinstance(text, str))
+    return Told(role, text, "item") if text else None
+
 
 class _Waiting(NamedTuple):
     role: str
