@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dalsegno.log.codec import encode, event_hash, frame
 from dalsegno.log.encode import check
 from dalsegno.model.ids import EventKey, Seq
-from dalsegno.readers.proof import Anchor, Audit, Proof, Raw, prove
+from dalsegno.readers.proof import Anchor, Audit, Proof, prove
+from dalsegno.readers.proof_records import Raw
 from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
 
 SESSION = "s-1"

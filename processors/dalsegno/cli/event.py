@@ -87,13 +87,13 @@ def _whole(found: FoundEvent) -> dict[str, Any]:
 
 
 def _flat(found: FoundEvent) -> dict[str, Any]:
-    """A line a field, the hashes whole."""
+    """A line a field, hashes and digests whole."""
     row = _whole(found)
     body = row.pop("event")
-    row |= {name: value.hex() for name, value in row.items() if isinstance(value, bytes)}
     envelope = {f"meta.{name}": value for name, value in body.get("meta", {}).items() if name not in _PLACING}
     payload = {name: value for name, value in body.items() if name != "meta"}
-    return {name: value for name, value in {**row, **envelope, **payload}.items() if value is not None}
+    fields = {**row, **envelope, **payload}.items()
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in fields if value is not None}
 
 
 _PLACING = frozenset({"session_id", "seq", "epoch", "prev_hash"})

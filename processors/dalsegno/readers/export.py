@@ -27,7 +27,8 @@ from dalsegno.log.codec import MARKER
 from dalsegno.log.schema_set import SchemaSet, WriterSchema
 from dalsegno.model.ids import HASH_BYTES
 from dalsegno.readers.local import LocalReader, View
-from dalsegno.readers.proof import CUT_TAIL, SWAPPED, Anchor, Raw
+from dalsegno.readers.proof import Anchor
+from dalsegno.readers.proof_records import CUT_TAIL, SWAPPED, Raw
 from dalsegno.state.layout import JournalEntry
 
 CHANGED = "changed-file"

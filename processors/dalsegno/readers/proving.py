@@ -15,7 +15,8 @@ from dalsegno.model.ids import parse_key, partition_of
 from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ
 from dalsegno.readers.export import Section, read_sections
 from dalsegno.readers.local import View
-from dalsegno.readers.proof import Anchor, Audit, Doubt, Proof, Raw, prove
+from dalsegno.readers.proof import Anchor, Audit, Proof, prove
+from dalsegno.readers.proof_records import Doubt, Raw
 
 
 def audit_of(actions: Iterable[AdminAction], session_id: str) -> Audit:

@@ -19,7 +19,7 @@ from dalsegno.errors import HistoryRefuted, NotFound, Usage
 from dalsegno.log.admin import TopicFacts
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.record import LogRecord
-from dalsegno.readers.proof import CUT_MIDDLE, CUT_TAIL, FORGED, STRIPPED, SWAPPED
+from dalsegno.readers.proof_records import CUT_MIDDLE, CUT_TAIL, FORGED, STRIPPED, SWAPPED
 from dalsegno.readers.tail import From
 from dalsegno.testing.builder import SessionBuilder, Written, tombstone
 from dalsegno.testing.memory_log import MemoryLog

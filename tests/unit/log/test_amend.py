@@ -14,7 +14,8 @@ from dalsegno.log.codec import place
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.amending import Intended
 from dalsegno.model.records import Event
-from dalsegno.readers.proof import MISSING_AMENDMENT, Proof
+from dalsegno.readers.proof import Proof
+from dalsegno.readers.proof_records import MISSING_AMENDMENT
 from dalsegno.readers.proving import audit_of, prove_log
 from dalsegno.testing.builder import SessionBuilder, Written, write
 from dalsegno.testing.memory_log import MemoryLog

@@ -14,7 +14,8 @@ from dalsegno.errors import BadLine, NotFound
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.readers.export import CHANGED, export_lines, read_sections
-from dalsegno.readers.proof import CUT_TAIL, FORGED, STRIPPED, SWAPPED, Proof
+from dalsegno.readers.proof import Proof
+from dalsegno.readers.proof_records import CUT_TAIL, FORGED, STRIPPED, SWAPPED
 from dalsegno.readers.proving import needs_audit, prove_export, section_of
 from dalsegno.readers.take_back import take_back
 from dalsegno.testing.builder import SessionBuilder, Written, tombstone, write

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dalsegno.readers.proof import (
+from dalsegno.readers.proof import Anchor, Audit
+from dalsegno.readers.proof_records import (
     CUT_MIDDLE,
     CUT_TAIL,
     FORGED,
@@ -15,8 +16,6 @@ from dalsegno.readers.proof import (
     STRIPPED,
     SWAPPED,
     UNAUDITED,
-    Anchor,
-    Audit,
     Raw,
 )
 from dalsegno.testing.builder import Written, tombstone, write
@@ -245,6 +244,17 @@ def test_what_cannot_be_read_here_is_not_proven_and_no_doubt() -> None:
     proof = judged(raws([*builder.records, record]))
     assert proof.doubts == ()
     assert "UNKNOWN_SCHEMA" in proof.unproven[0]
+
+
+def test_an_unreadable_record_that_was_stepped_over_needs_no_proof_of_its_own() -> None:
+    builder = chain()
+    records = raws(builder.records)
+    seq_5 = builder.records[4]
+    records[4] = records[4]._replace(value=b"\xc3\x01" + bytes(8))
+    assert judged(records).unproven
+    amended = builder.amend([seq_5], action="SKIPPED")
+    proof = judged([*records, *raws([amended], start=12)], audit=AUDITED)
+    assert (proof.doubts, proof.unproven, proof.path.head.seq) == ((), (), 12)
 
 
 def test_an_erased_session_has_nothing_left_to_judge() -> None:
