@@ -70,9 +70,6 @@ class ToolCalls:
         """The oldest call with this id of the harness that has not ended: such ids come again, also within a turn."""
         return next((call for call in self._calls if call.native_id == native_id and not call.done), None)
 
-    def has_ended(self, native_id: str) -> bool:
-        return any(call.native_id == native_id and call.done for call in self._calls)
-
     def waiting(self, name: str) -> ToolCall | None:
         """The oldest call of this tool that was asked for and is not on its way yet."""
         return next((call for call in self._calls if call.name == name and not (call.allowed or call.done)), None)

@@ -17,6 +17,8 @@ from recordings import Recording, events_of, of_type, recording_of, report_of, w
 
 GUI = "basic_gui_mode.json"
 RENAME = "wrong_initial_state.json"
+NAIVE = "times are without a zone; they are taken as UTC"
+LATER = "the model's answer, dated in UTC, is 8 h later: the zone is another one"
 
 
 def v0(name: str) -> Recording:
@@ -42,8 +44,8 @@ def native_v1() -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "events", "mapped", "notes", "warnings"),
     [
-        (GUI, 36, 12, 6, ["18 times are without a zone; they are taken as UTC"]),
-        (RENAME, 27, 8, 0, ["/1: event ids go from 0 to 3", "8 times are without a zone; they are taken as UTC"]),
+        (GUI, 36, 12, 6, [f"/7: {LATER}", f"18 {NAIVE}"]),
+        (RENAME, 27, 8, 0, ["/1: event ids go from 0 to 3", f"/1: {LATER}", f"8 {NAIVE}"]),
     ],
 )
 def test_the_report_of_v0(name: str, events: int, mapped: int, notes: int, warnings: list[str]) -> None:
@@ -146,7 +148,7 @@ def test_the_report_of_v1() -> None:
     assert report["unknown_types"] == {}
     assert report["warnings"] == [
         "#7 (id 8df85183-1da3-4677-ad2e-eb87d6f33809): a result of an action that is not in the file",
-        "10 times are without a zone; they are taken as UTC",
+        f"10 {NAIVE}",
     ]
     assert report["not_carried"] == {"ActionEvent.summary": 2, "time zone (taken as UTC)": 10}
     assert report["lacks"]["tokens of a model call"] == 2, "the statistics are running totals of the conversation"
@@ -336,6 +338,36 @@ def test_what_is_not_known_is_kept_and_said(tmp_path: Path) -> None:
     assert len(made.bodies("NoteRecorded")) == 2
 
 
+def test_a_result_of_v0_without_its_action_and_errors_of_both_kinds(tmp_path: Path) -> None:
+    metadata = {"function_name": "execute_bash", "tool_call_id": "c9"}
+    made = Made(
+        tmp_path / "a.json",
+        observed("run", 99, content="out", extras={"exit_code": 2}, tool_call_metadata=metadata),
+        run("c1"),
+        observed("error", 1, content="broke"),
+        {"observation": "error", "content": "lost", "extras": {"error_id": "E1"}},
+        state("paused"),
+        state("paused"),
+    )
+    assert made.report.warnings == ["/0: a result of an action that is not in the file"]
+    first, second = made.bodies("ToolReceiptRecorded")
+    assert (first["tool_call_id"], first["exit_code"], first["status"]) == ("session/x1", 2, "OK")
+    assert (second["status"], json.loads(second["result"]["inline"])["content"]) == ("ERROR", "broke")
+    assert made.bodies("ErrorRecorded")[0]["error"]["error_class"] == "E1"
+    assert made.status == "PAUSED"
+    assert made.report.as_data()["notes"] == {"observation agent_state_changed": 1}
+
+
+def test_what_people_show_and_say_beside_texts(tmp_path: Path) -> None:
+    args = {"content": "see", "image_urls": ["data:x"]}
+    made = Made(
+        tmp_path / "a.json", action("message", args=args, source="user"), action("message", args={"content": "ok"})
+    )
+    (message,) = made.bodies("MessageReceived")
+    assert [part["kind"] for part in message["parts"]] == ["TEXT", "MEDIA"]
+    assert made.report.as_data()["notes"] == {"action message": 1}, "which model said it is not recorded"
+
+
 def v1_action(call_id: str, answer: str, **rest: Any) -> dict[str, Any]:
     call = {"id": call_id, "name": "terminal", "arguments": f'{{"command": "{call_id}"}}'}
     told = {"kind": "ActionEvent", "tool_name": "terminal", "tool_call_id": call_id, "tool_call": call, "thought": []}
@@ -371,6 +403,40 @@ def test_an_answer_at_the_end_of_a_file_that_may_grow_waits(suffix: str, waiting
     assert len(made.bodies("ToolCallRequested")) == 2 - waiting
     assert [warning for warning in made.report.warnings if "from line 2 on" in warning] == made.report.warnings
     assert bool(made.report.warnings) == bool(waiting)
+
+
+def test_what_was_imported_is_a_prefix_of_what_a_longer_file_gives(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    whole = Made(
+        path, v1_action("a", "r1"), v1_action("b", "r1"), v1_result("a", 0), v1_action("c", "r1"), v1_result("c", 3)
+    )
+    hashes = [event.hash for event in whole.events]
+    lines = path.read_bytes().splitlines(keepends=True)
+    for count in range(1, len(lines) + 1):
+        path.write_bytes(b"".join(lines[:count]))
+        made = [written.event.hash for written in written_of(list(OpenHandsImporter().read(path, ImportReport("", 1))))]
+        assert made == hashes[: len(made)]
+    late = [body for body in whole.bodies("ToolCallRequested") if body["native_call_id"] == "c"]
+    assert [body["inference_id"] for body in late] == [None], "the answer has its event already"
+
+
+def test_states_of_v1(tmp_path: Path) -> None:
+    names = ("running", "paused", "running", "finished", "running", "stuck", "idle")
+    told = [{"kind": "ConversationStateUpdateEvent", "key": "execution_status", "value": name} for name in names]
+    made = Made(tmp_path / "a.json", *told, {"kind": "InterruptEvent", "source": "user"}, {"kind": "Waltz"})
+    assert made.types()[2:-3] == [
+        "TurnStarted",
+        "SessionPaused",
+        "SessionResumed",
+        "TurnCompleted",
+        "SessionPaused",
+        "SessionResumed",
+        "TurnStarted",
+        "ErrorRecorded",
+        "TurnAborted",
+    ]
+    assert made.report.as_data()["unknown_types"] == {"Waltz": 1}
+    assert made.report.notes.total() == 3
 
 
 def test_refusals_of_people_and_of_hooks(tmp_path: Path) -> None:
@@ -436,3 +502,5 @@ def test_a_list_with_records_of_both_versions_is_refused(tmp_path: Path) -> None
     for records in ([run(), v1_action("a", "r")], [v1_action("a", "r"), run()]):
         with pytest.raises(BadInputFile, match="/1: no such event as those before it"):
             Made(tmp_path / "a.json", *records)
+        with pytest.raises(BadInputFile, match="line 2: no such event as those before it"):
+            Made(tmp_path / "a.jsonl", *records)

@@ -281,6 +281,33 @@ def test_messages_in_the_json_of_the_conventions(tmp_path: Path) -> None:
     assert [body["request_digest"] is None for body in made.bodies("InferenceRequested")] == [False, False]
 
 
+@pytest.mark.parametrize(("shown", "items"), [("seen it", 0), ("something else", 1)])
+def test_what_a_tool_gave_is_not_told_again_unless_the_model_was_shown_something_else(
+    shown: str, items: int, tmp_path: Path
+) -> None:
+    response = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": shown}]}
+    made = Made(
+        tmp_path / "t.json",
+        chat("a", 0, 1, gen_ai__output__messages=json.dumps([WANTS])),
+        tool("b", 2, 1, gen_ai__tool__call__result='{"text": "seen it"}'),
+        chat("d", 4, 1, gen_ai__input__messages=json.dumps([response])),
+    )
+    assert len(made.of("ToolReceiptRecorded")) == 1
+    assert len(made.of("ContextItemRetrieved")) == items
+
+
+def test_numbered_attributes_of_other_kinds(tmp_path: Path) -> None:
+    told = {"gen_ai__prompt__0__role": "user", "gen_ai__prompt__0__content": [{"type": "image", "url": "x"}]}
+    told |= {"gen_ai__completion__0__content": "yes", "gen_ai__completion__0__weight": 3}
+    own = {"traceloop__span__kind": "workflow"}
+    made = Made(tmp_path / "t.json", span("w", 0, 9, **own), chat("a", 1, 1, "w", **told))
+    (message,) = made.bodies("MessageReceived")
+    assert json.loads(message["parts"][0]["blob"]["inline"]) == [{"type": "image", "url": "x"}]
+    (answer,) = made.bodies("InferenceCompleted")
+    assert (answer["output"][0]["text"], json.loads(answer["output"][1]["blob"]["inline"])) == ("yes", {"weight": 3})
+    assert made.bodies("StageScheduled")[0]["stage_name"] == "span w"
+
+
 def test_an_answer_stands_before_the_tool_that_it_asked_for_though_its_span_goes_on(tmp_path: Path) -> None:
     out = json.dumps([WANTS])
     made = Made(tmp_path / "t.json", chat("a", 0, 9, gen_ai__output__messages=out), tool("b", 2, 3, "a"))

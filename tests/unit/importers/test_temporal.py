@@ -281,6 +281,58 @@ def test_a_message_that_somebody_sent_stands_once(tmp_path: Path) -> None:
     assert [body["channel"] for body in user] == ["signal say", None]
 
 
+def test_several_payloads_and_such_that_are_no_json(tmp_path: Path) -> None:
+    sealed = {
+        "metadata": {"encoding": b64encode(b"binary/encrypted").decode()},
+        "data": b64encode(b"\xff\x00").decode(),
+    }
+    both = {"payloads": [*payload(1)["payloads"], sealed]}
+    made = Made(
+        tmp_path / "h.json",
+        ("ACTIVITY_TASK_SCHEDULED", {"activityType": {"name": "book"}, "input": both}),
+        of(2, "COMPLETED", result={"payloads": [sealed]}),
+        ("WORKFLOW_EXECUTION_COMPLETED", {"result": both}),
+        start={"input": both},
+    )
+    plain = [1, {"encoding": "binary/encrypted", "data": "/wA="}]
+    assert json.loads(made.bodies("ToolCallRequested")[0]["arguments"]["inline"]) == plain
+    assert made.bodies("ToolReceiptRecorded")[0]["result"]["inline"] == b"\xff\x00"
+    assert json.loads(made.bodies("SessionCompleted")[0]["result"]["inline"]) == plain
+    assert json.loads(made.bodies("SessionCreated")[0]["goal"]["inline"]) == plain
+
+
+def test_an_update_that_was_admitted_first_and_one_that_failed(tmp_path: Path) -> None:
+    request = {"meta": {"updateId": "u"}, "input": {"name": "say", "args": payload("hello")}}
+    made = Made(
+        tmp_path / "h.json",
+        ("WORKFLOW_EXECUTION_UPDATE_ADMITTED", {"request": request}),
+        ("WORKFLOW_EXECUTION_UPDATE_ACCEPTED", {"protocolInstanceId": "u"}),
+        ("WORKFLOW_EXECUTION_UPDATE_ACCEPTED", {"protocolInstanceId": "v"}),
+        ("WORKFLOW_EXECUTION_UPDATE_COMPLETED", {"meta": {"updateId": "u"}, "outcome": {"failure": FAILURE}}),
+    )
+    first, second = made.bodies("MessageReceived")
+    assert (first["channel"], first["parts"][0]["text"], second["parts"]) == ("update say", "hello", [])
+    assert made.bodies("ErrorRecorded")[0]["error"]["message"] == "boom"
+    assert [body["reason"] for body in made.bodies("TurnAborted")] == ["INTERRUPTED"]
+    assert len(made.bodies("TurnStarted")) == 1, "one turn at a time"
+
+
+def test_a_child_that_never_started_and_a_run_that_goes_on_with_another(tmp_path: Path) -> None:
+    begun = {"workflowId": "child", "workflowType": {"name": "C"}}
+    made = Made(
+        tmp_path / "h.json",
+        ("START_CHILD_WORKFLOW_EXECUTION_INITIATED", begun),
+        ("START_CHILD_WORKFLOW_EXECUTION_FAILED", {"initiatedEventId": "2", "cause": "EXISTS"}),
+        of(77, "COMPLETED"),
+        start={"continuedExecutionRunId": "r0"},
+    )
+    (failed,) = made.bodies("ToolCallFailed")
+    assert (failed["reason"], failed["not_started"], failed["error"]["message"]) == ("INFRA", True, "EXISTS")
+    (created,) = made.bodies("SessionCreated")
+    assert (created["relation"], created["parent_session"]) == ("CONTINUATION", "temporal/1:w:r0")
+    assert made.report.as_data()["notes"] == {"ACTIVITY_TASK_COMPLETED": 1}, "of no activity that is in the history"
+
+
 def test_timers_markers_and_children(tmp_path: Path) -> None:
     child = {"workflowId": "child", "runId": "cr"}
     begun = {"workflowId": "child", "workflowType": {"name": "C"}, "input": payload([1])}

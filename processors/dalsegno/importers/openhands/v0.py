@@ -16,7 +16,7 @@ from dalsegno.importers.openhands.completions import completion, said
 from dalsegno.importers.openhands.conversation import HARNESS, USER, Conversation
 from dalsegno.importers.openhands.leave import Leave
 from dalsegno.importers.openhands.records import Inference, Record, exit_code_of, native_id
-from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, count, short_text
+from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, count, micros, parse_time, short_text
 from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.events import ContextItemRetrieved, Part, RetrievalRequested
 from dalsegno.model.payloads import TurnAbortReason
@@ -66,7 +66,24 @@ class _Mapping:
                     self._report.warnings.append(f"{record.place}: event ids go from {self._seen[-1]} to {record.id}")
                 self._seen.append(record.id)
             self._map(record)
+        self._compare_clocks()
         return self._talk.session(self._records)
+
+    def _compare_clocks(self) -> None:
+        """Times have no zone; those of model answers are UTC, and tell how far off that is."""
+        for record in self._records:
+            metadata = Fields(record.data).take_object("tool_call_metadata")
+            created = micros(Fields(metadata).take_object("model_response").get("created"))
+            time, naive = parse_time(record.data.get("timestamp"))
+            if created is None or time is None or not naive:
+                continue
+            hours = round((created - time) / 3_600_000_000 * 4) / 4
+            if hours:
+                off = f"{abs(hours):g} h {'later' if hours > 0 else 'earlier'}"
+                self._report.warnings.append(
+                    f"{record.place}: the model's answer, dated in UTC, is {off}: the zone is another one"
+                )
+            return
 
     def _map(self, record: Record) -> None:
         what = "action" if isinstance(record.data.get("action"), str) else "observation"

@@ -14,16 +14,15 @@ from typing import Any
 from dalsegno.importers.base import ImportedSession, ImportReport
 from dalsegno.importers.builder import Source
 from dalsegno.importers.fields import Fields
+from dalsegno.importers.openhands.actions import ACTION, answer_of, group_at, says_all, wanted_of
 from dalsegno.importers.openhands.completions import content_part, parts_of
 from dalsegno.importers.openhands.conversation import USER, Conversation
 from dalsegno.importers.openhands.leave import Leave
-from dalsegno.importers.openhands.records import Answer, Record, WantedCall, exit_code_of, native_id
+from dalsegno.importers.openhands.records import Answer, Record, exit_code_of, native_id
 from dalsegno.importers.payload import count, short_text
 from dalsegno.importers.tool_calls import ToolCall
-from dalsegno.model.events import Part
 from dalsegno.model.payloads import Risk
 
-_ACTION = "ActionEvent"
 _CARRIED = ("id", "timestamp", "source", "kind")
 _RISKS: dict[str, Risk] = {"LOW": "LOW", "MEDIUM": "MEDIUM", "HIGH": "HIGH"}
 _KEPT_AS_NOTES = frozenset(
@@ -59,8 +58,8 @@ class _Mapping:
     def session(self) -> ImportedSession:
         at, end = 0, len(self._records)
         while at < end:
-            group = _group_at(self._records, at)
-            if at + len(group) == end and group[0].place[0] == "#" and group[0].data["kind"] == _ACTION:
+            group = group_at(self._records, at)
+            if at + len(group) == end and group[0].place[0] == "#" and group[0].data["kind"] == ACTION:
                 self._left_open(group)
                 break
             for index, record in enumerate(group):
@@ -69,8 +68,8 @@ class _Mapping:
         return self.talk.session(self._records[:at])
 
     def _left_open(self, group: list[Record]) -> None:
-        self.report.records[_ACTION] += len(group)
-        self.report.waiting[_ACTION] += len(group)
+        self.report.records[ACTION] += len(group)
+        self.report.waiting[ACTION] += len(group)
         first = group[0].place[1:]
         self.report.warnings.append(f"from line {first} on: more calls of the answer may follow; left until then")
 
@@ -80,7 +79,7 @@ class _Mapping:
         self.report.records[kind] += 1
         if record.id is not None:
             self._seen.add(record.id)
-        if kind == _ACTION:
+        if kind == ACTION:
             mapped = self._action(record, group, fields, source)
         else:
             handler = _HANDLERS.get(kind)
@@ -99,27 +98,17 @@ class _Mapping:
     def _action(self, record: Record, group: list[Record], fields: Fields, source: Source) -> bool:
         call_id = short_text(fields.take("tool_call_id")) or None
         response_id = short_text(fields.take("llm_response_id")) or None
-        inference = self.talk.answered(response_id, lambda: self._answer(group), source)
-        wanted = _wanted(record)
-        fields.take_each("tool_name", "tool_call", "thought", "reasoning_content")
+        inference = self.talk.answered(response_id, lambda: answer_of(group, self.blobs), source)
+        wanted = wanted_of(record)
+        fields.take_each("tool_name", "tool_call", "thought", "reasoning_content", "thinking_blocks")
         action = fields.data.get("action")
-        if isinstance(action, dict) and (wanted.arguments is action or _says_all(wanted.values(), action)):
+        if isinstance(action, dict) and (wanted.arguments is action or says_all(wanted.values(), action)):
             fields.take("action")
         risk = _RISKS.get(str(fields.take("security_risk")), "UNKNOWN")
         call = self.talk.wants(inference, call_id, wanted.name, wanted.arguments, source, risk=risk)
         if record.id is not None:
             self._calls[record.id], self.talk.items[record.id] = call, call.id
         return True
-
-    def _answer(self, group: list[Record]) -> Answer:
-        parts: list[Part] = []
-        for record in group:
-            said = {**record.data, "content": record.data.get("thought")}
-            parts += parts_of(said, self.blobs)
-            for block in Fields(record.data).take_objects("thinking_blocks"):
-                parts.append(Part(kind="REASONING", name="thinking_block", blob=self.blobs.of_json(block)))
-        output = [[record.data.get("thought"), record.data.get("tool_call")] for record in group]
-        return Answer(parts=parts, calls=[_wanted(record) for record in group], output=output)
 
     def _call_of(self, fields: Fields, source: Source) -> ToolCall:
         """The call that this event answers; where its action is not in the file, that it was asked for follows."""
@@ -269,35 +258,3 @@ _HANDLERS: dict[str, _Handler] = {
     "InterruptEvent": _Mapping.interrupted,
     "ConversationErrorEvent": _Mapping.error,
 }
-
-
-def _group_at(records: list[Record], at: int) -> list[Record]:
-    """The record here, with the actions behind it that came of the same answer."""
-    first = records[at].data
-    end = at + 1
-    if first["kind"] == _ACTION:
-        answer = first.get("llm_response_id")
-        while end < len(records) and _is_of(records[end].data, answer):
-            end += 1
-    return records[at:end]
-
-
-def _is_of(data: dict[str, Any], answer: Any) -> bool:
-    return bool(answer) and data["kind"] == _ACTION and data.get("llm_response_id") == answer
-
-
-def _wanted(record: Record) -> WantedCall:
-    """The call as the model asked for it, or as the harness read it."""
-    call = Fields(record.data).take_object("tool_call")
-    name = short_text(record.data.get("tool_name") or call.get("name"))
-    native_call = short_text(record.data.get("tool_call_id")) or None
-    return WantedCall(native_call, name, call.get("arguments", record.data.get("action")))
-
-
-def _says_all(arguments: dict[str, Any], action: dict[str, Any]) -> bool:
-    """Whether the harness made the action of the model's arguments alone, and of values that it sets by itself."""
-    return all(
-        name in arguments and arguments[name] == value
-        for name, value in action.items()
-        if name != "kind" and value not in (None, False, "", [], {})
-    )

@@ -1,4 +1,7 @@
-"""What a model was told and what it said, as spans tell it: numbered attributes, or JSON in one. Pure."""
+"""What a model was told and what it said, as spans tell it: numbered attributes, or JSON in one. Pure.
+
+Messages that older conventions told as events of a span are kept with it, and are not read.
+"""
 
 from __future__ import annotations
 

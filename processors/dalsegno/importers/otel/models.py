@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -165,7 +166,7 @@ class Models:
                     content = message.items[0] if len(message.items) == 1 else list(message.items)
                     session.calls.receive(call, session.source(span), content, synthesized=True)
                     continue
-                if session.calls.has_ended(message.call_id):
+                if _holds(session.results.get(message.call_id), message):
                     continue
             content = session.blobs.of_json([message.role, message.call_id, message.items])
             session.add(ContextItemRetrieved(item_id=self._number("r"), content=content), span)
@@ -183,6 +184,13 @@ class Models:
     def _number(self, kind: str) -> str:
         self._counts[kind] += 1
         return f"{kind}{self._counts[kind]}"
+
+
+def _holds(result: str | None, message: Message) -> bool:
+    """Whether a result says all that the message says, be it inside its JSON."""
+    if result is None:
+        return False
+    return all(isinstance(item, str) and (item in result or json.dumps(item)[1:-1] in result) for item in message.items)
 
 
 def _take(fields: list[Fields], *names: str) -> Any:

@@ -23,6 +23,8 @@ class Session:
         self.blobs: BlobMaker = builder.blobs
         self.calls = ToolCalls(builder, HARNESS)
         self.stages: dict[str, str] = {}
+        self.results: dict[str, str] = {}
+        """Native call id -> what the last tool with it gave back, as the text that stands in its span."""
         self._trace = trace
 
     def source(self, span: Span, at: int | None = None) -> Source:

@@ -53,6 +53,8 @@ class Tools:
             error = session.error(span)
             given = {"type": error.error_class, "message": error.message}
         session.calls.receive(call, source, "" if given is None else given, "ERROR" if failed else "OK")
+        if call.native_id is not None and isinstance(result, str):
+            session.results[call.native_id] = result
         carried = {_CALL_ID, _NAME, *_RESULTS, "gen_ai.operation.name"}
         arguments = argument_bytes(_first(span.attributes, _ARGUMENTS))
         if arguments is not None and digest_of(arguments) == call.arguments_digest:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dalsegno.importers.builder import Added
-from dalsegno.importers.payload import JSON_TYPE, digest_json, digest_of, json_bytes, short_text
+from dalsegno.importers.payload import JSON_TYPE, digest_of, json_bytes, short_text
 from dalsegno.importers.temporal.context import HARNESS, Run
-from dalsegno.importers.temporal.history import NativeEvent, Payload, payloads_of, plain
+from dalsegno.importers.temporal.history import NativeEvent, Payload, joined, payloads_of, plain
 from dalsegno.importers.temporal.models import (
     MODEL_ACTIVITY,
     Given,
@@ -104,8 +104,9 @@ class Activities:
         if activity.call is None:
             self._answered(event, activity, payloads)
         else:
-            result = payloads[0].data if len(payloads) == 1 else _joined(payloads)
-            self._run.became(event, self._run.calls.receive(activity.call, self._run.source(event), result))
+            result = joined(payloads)
+            given = "" if result is None else result.data
+            self._run.became(event, self._run.calls.receive(activity.call, self._run.source(event), given))
         return True
 
     def failed(self, event: NativeEvent, how: Literal["failed", "TIMEOUT", "CANCELLED"]) -> bool:
@@ -132,13 +133,12 @@ class Activities:
     # --- models --------------------------------------------------------------------------------------------------
 
     def _asked(self, event: NativeEvent, payloads: list[Payload], cause: Added | None) -> Activity:
-        value = payloads[0].value() if len(payloads) == 1 else None
-        question = question_of(value)
+        question = question_of(payloads[0].value()) if len(payloads) == 1 else None
         tools_digest = None
         if question is not None:
             self._context(event, question.instructions, question.items)
             tools_digest = self._tools(event, question.tools)
-        params = question.params if question is not None else [plain(payload.value()) for payload in payloads]
+        params = question.params if question is not None else [payload.plain() for payload in payloads]
         inference_id = self._id("i")
         request = InferenceRequested(
             inference_id=inference_id,
@@ -187,8 +187,8 @@ class Activities:
 
     def _answered(self, event: NativeEvent, activity: Activity, payloads: list[Payload]) -> None:
         assert activity.inference_id is not None
-        run, one = self._run, payloads[0] if len(payloads) == 1 else None
-        value = None if one is None else one.value()
+        run, raw = self._run, joined(payloads)
+        value = None if raw is None else raw.value()
         items = output_of(value)
         self.given.answered(items)
         wanted = wanted_of(items)
@@ -201,7 +201,6 @@ class Activities:
             for index, call in enumerate(wanted)
         ]
         parts: list[Part] = [part for item in items for part in parts_of(item, run.blobs)]
-        raw = one.data if one is not None else _joined(payloads)
         told = value if isinstance(value, dict) else {}
         answer = InferenceCompleted(
             inference_id=activity.inference_id,
@@ -209,10 +208,10 @@ class Activities:
             latency_ms=_milliseconds(activity.began, event.time),
             model=activity.model,
             response_id=short_text(told.get("response_id")) or None,
-            output_digest=digest_json(items) if items else digest_of(raw),
+            output_digest=None if raw is None else digest_of(raw.data),
             tool_calls=calls,
             output=parts,
-            raw=run.blobs.of_bytes(raw, JSON_TYPE if one is None else one.media_type),
+            raw=None if raw is None else run.blobs.of_bytes(raw.data, raw.media_type),
         )
         model = Actor("MODEL", activity.model or "unknown")
         completed = run.add(answer, event, model, cause=activity.requested)
@@ -235,12 +234,12 @@ class Activities:
         """An activity of the name of a tool that a model asked for is that call, else a call of the workflow's own."""
         call = self._run.calls.waiting(name)
         if call is None:
-            data = payloads[0].data if len(payloads) == 1 else _joined(payloads)
+            given = joined(payloads)
             native_id = short_text(event.attributes.take("activityId")) or None
             call = self._run.calls.request(
                 self._id("x"),
                 name,
-                data,
+                None if given is None else given.data,
                 self._run.source(event),
                 native_id=native_id,
                 cause=cause,
@@ -253,10 +252,6 @@ class Activities:
         place = self._run.turn_id or "session"
         self._counts[f"{place}/{kind}"] += 1
         return f"{place}/{kind}{self._counts[f'{place}/{kind}']}"
-
-
-def _joined(payloads: list[Payload]) -> bytes:
-    return json_bytes([payload.value() for payload in payloads])
 
 
 def _milliseconds(began: int | None, ended: int | None) -> int | None:

@@ -8,7 +8,7 @@ from dalsegno.importers.fields import Fields
 from dalsegno.importers.opening import session_id_of
 from dalsegno.importers.payload import short_text
 from dalsegno.importers.temporal.context import HARNESS, Run
-from dalsegno.importers.temporal.history import NativeEvent, payloads_of, plain
+from dalsegno.importers.temporal.history import NativeEvent, joined, payloads_of, plain
 from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.events import SubSessionEnded
 from dalsegno.model.payloads import SubSessionOutcome
@@ -24,14 +24,11 @@ class Children:
 
     def initiated(self, event: NativeEvent) -> bool:
         fields = event.attributes
-        payloads = payloads_of(fields.take("input"))
-        arguments = payloads[0].data if len(payloads) == 1 else None
-        if arguments is None and payloads:
-            fields.drop("input")
+        given = joined(payloads_of(fields.take("input")))
         call = self._run.calls.request(
             f"session/w{event.id}",
             short_text(fields.take_object("workflowType").get("name")),
-            arguments,
+            None if given is None else given.data,
             self._run.source(event),
             native_id=short_text(fields.take("workflowId")) or None,
             cause=self._run.of(fields.take("workflowTaskCompletedEventId")),

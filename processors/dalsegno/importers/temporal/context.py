@@ -9,7 +9,7 @@ from dalsegno.importers.builder import Added, SessionBuilder, Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
 from dalsegno.importers.payload import BlobMaker, short_text
-from dalsegno.importers.temporal.history import NativeEvent, payloads_of, plain
+from dalsegno.importers.temporal.history import NativeEvent, joined, payloads_of, plain
 from dalsegno.importers.tool_calls import ToolCalls
 from dalsegno.model.events import (
     ErrorInfo,
@@ -54,9 +54,8 @@ class Run:
         continued = own.data.get("continuedExecutionRunId")
         if parent_id is None and continued and own.data.get("workflowId"):
             parent_id = session_id_of(self.importer, own.data["workflowId"], continued)
-        given = payloads_of(own.data.get("input"))
-        one = given[0] if len(given) == 1 else None
-        goal = None if one is None else self.blobs.of_bytes(one.data, one.media_type)
+        given = joined(payloads_of(own.data.get("input")))
+        goal = None if given is None else self.blobs.of_bytes(given.data, given.media_type)
         names = ("workflowId", "originalExecutionRunId", "firstExecutionRunId")
         created = SessionCreated(
             profile="IMPORTED",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dalsegno.importers.base import ImportReport
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_file import bad_file, foreign, object_at, objects_at, read_object
-from dalsegno.importers.payload import JSON_TYPE, digest_json, parse_time, short_text
+from dalsegno.importers.payload import JSON_TYPE, digest_json, json_bytes, parse_time, short_text
 
 WANTED = "a history of a Temporal workflow"
 STARTED = "WORKFLOW_EXECUTION_STARTED"
@@ -39,6 +39,13 @@ class Payload(NamedTuple):
             return json.loads(self.data)
         except ValueError:  # also what is no UTF-8
             return None
+
+    def plain(self) -> Any:
+        """The JSON value; what is none with its bytes as they stood in the file."""
+        value = self.value()
+        if value is not None or self.data == b"null":
+            return value
+        return {"encoding": self.encoding, "data": base64.b64encode(self.data).decode()}
 
 
 class NativeEvent(NamedTuple):
@@ -90,6 +97,13 @@ def payloads_of(value: Any) -> list[Payload]:
     return [_payload(item) for item in items if isinstance(item, dict)]
 
 
+def joined(payloads: list[Payload]) -> Payload | None:
+    """One payload as it is; several as a JSON list; None for none."""
+    if len(payloads) < 2:
+        return payloads[0] if payloads else None
+    return Payload(json_bytes([payload.plain() for payload in payloads]), "json/plain")
+
+
 def plain(value: Any) -> Any:
     """The value with every JSON payload in it decoded, for people and for notes."""
     if isinstance(value, list):
@@ -97,9 +111,7 @@ def plain(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if _is_payload(value):
-        payload = _payload(value)
-        decoded = payload.value()
-        return value if decoded is None and payload.data != b"null" else decoded
+        return _payload(value).plain()
     return {name: plain(item) for name, item in value.items()}
 
 

@@ -12,7 +12,7 @@ from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, short_text
 from dalsegno.importers.temporal.activities import Activities
 from dalsegno.importers.temporal.children import Children
 from dalsegno.importers.temporal.context import HARNESS, Run
-from dalsegno.importers.temporal.history import NativeEvent, Payload, payloads_of, plain
+from dalsegno.importers.temporal.history import NativeEvent, Payload, joined, payloads_of, plain
 from dalsegno.model.events import (
     CancelRequested,
     MessageReceived,
@@ -179,10 +179,8 @@ class _Mapping:
 
     def completed(self, event: NativeEvent) -> bool:
         result = event.attributes.take("result")
-        payloads, blobs = payloads_of(result), self.run.blobs
-        blob = None if not payloads else blobs.of_json(plain(result))
-        if len(payloads) == 1:
-            blob = blobs.of_bytes(payloads[0].data, payloads[0].media_type)
+        given = joined(payloads_of(result))
+        blob = None if given is None else self.run.blobs.of_bytes(given.data, given.media_type)
         return self._end(SessionCompleted(outcome="SUCCESS", open_ops=self._open(), result=blob), event)
 
     def failed(self, event: NativeEvent) -> bool:
