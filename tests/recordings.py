@@ -94,10 +94,15 @@ def recording_of(folder: str, name: str) -> Recording:
     pytest.skip(MISSING)
 
 
+def importer_of(recording: Recording) -> Importer:
+    """An importer of its format, with the verdict files."""
+    kind = IMPORTERS[recording.format]
+    return kind(recording.reports) if recording.reports else kind()
+
+
 def read(recording: Recording, path: Path | None = None) -> tuple[list[ImportedSession], ImportReport]:
     """All that a recording (or a changed copy of it) gives, at once."""
-    kind = IMPORTERS[recording.format]
-    importer = kind(recording.reports) if recording.reports else kind()
+    importer = importer_of(recording)
     report = importer.report()
     return list(importer.read(path or recording.path, report)), report
 

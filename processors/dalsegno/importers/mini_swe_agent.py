@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
 from dalsegno.importers.builder import SessionBuilder, Source
@@ -19,6 +19,7 @@ from dalsegno.importers.json_file import bad_file, foreign, object_at, objects_a
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
 from dalsegno.importers.payload import (
     TEXT_TYPE,
+    content_text,
     count,
     digest_json,
     json_bytes,
@@ -76,41 +77,41 @@ class MiniSweAgentImporter(Importer):
                 raise foreign(path, f"/messages/{index}", "no /role", _WANTED)
         run = _Run(self.id, document, info, messages, report)
         run.map()
-        for verdict in self._verdicts(path, document):
+        verdict = self._verdict(path, document)
+        if verdict is not None:
             run.judge(verdict)
         yield run.session()
 
-    def _verdicts(self, path: Path, document: dict[str, Any]) -> Iterator[_Verdict]:
-        """The reports on this file: those named after its instance or after the file itself."""
+    def _verdict(self, path: Path, document: dict[str, Any]) -> Fields | None:
+        """What the report on this file says. It names no session: its file is named after the instance, or after this
+        file, or stands in a folder that is."""
         names = {str(document.get("instance_id")), path.name.removesuffix(".json").removesuffix(".traj")}
+        found: dict[Path, str] = {}
         for report in self.reports:
             own = report.name.removesuffix(_REPORT_NAME) if report.name.endswith(_REPORT_NAME) else report.parent.name
             if own in names:
-                self.reports_used.add(report)
-                yield _read_verdict(report, own)
+                found[report] = own
+        if len(found) > 1:
+            raise bad_file(
+                path, "", "two reports: " + ", ".join(map(str, found)), "at most one", "give only one of them"
+            )
+        self.reports_used.update(found)
+        return next((_read_report(report, own) for report, own in found.items()), None)
 
 
-class _Verdict(NamedTuple):
-    """What a report says. It names no session: it belongs to one by its file's name."""
-
-    file_name: str
-    resolved: bool
-    data: dict[str, Any]
-
-
-def _read_verdict(path: Path, instance: str) -> _Verdict:
+def _read_report(path: Path, instance: str) -> Fields:
     data = read_object(path, _WANTED_REPORT)
     if isinstance(data.get(instance), dict):
         data = data[instance]
     if not isinstance(data.get("resolved"), bool):
         raise bad_file(path, "", "no /resolved that is true or false", _WANTED_REPORT)
-    return _Verdict(f"{instance}{_REPORT_NAME}", data["resolved"], data)
+    return Fields(data)
 
 
 class _Message(Fields):
     """One message. ``extra`` are the fields of the object of that name."""
 
-    __slots__ = ("content", "extra", "kind", "source")
+    __slots__ = ("content", "extra", "kind", "response", "source")
 
     def __init__(self, index: int, data: dict[str, Any]) -> None:
         super().__init__(data, ("role", "content", "extra"))
@@ -118,17 +119,14 @@ class _Message(Fields):
         self.extra = Fields(extra if isinstance(extra, dict) else {})
         self.content: Any = data.get("content")
         self.kind = short_text(data["role"])
-        response = self.extra.data.get("response")
-        created = response.get("created") if isinstance(response, dict) else None
-        time, _ = parse_time(self.extra.take("timestamp") or created)
+        self.response = Fields(self.extra.take_object("response"))
+        time, _ = parse_time(self.extra.take("timestamp") or self.response.data.get("created"))
         self.source = Source(f"/messages/{index}", time, digest_json(data))
 
     @property
     def text(self) -> str:
         """All its text, for what can only be read there."""
-        items = self.content if isinstance(self.content, list) else [{"type": "text", "text": self.content}]
-        texts = [item.get("text") for item in items if isinstance(item, dict)]
-        return "\n".join(text for text in texts if isinstance(text, str))
+        return content_text(self.content)
 
     @property
     def return_code(self) -> int | None:
@@ -174,11 +172,9 @@ class _Run:
 
     def _run_id(self) -> str:
         """What tells apart two runs on one instance: the first answer of the model."""
-        first = next((message.data for message in self._messages if message.kind == "assistant"), None)
-        response = ((first or {}).get("extra") or {}).get("response") if first else None
-        if isinstance(response, dict) and isinstance(response.get("id"), str):
-            return str(response["id"])
-        return digest_json(first).hex()[:32]
+        first = next((message for message in self._messages if message.kind == "assistant"), None)
+        own = None if first is None else first.response.take_text("id")
+        return own or digest_json(None if first is None else first.data).hex()[:32]
 
     def map(self) -> None:
         config = Fields(self._info.take_object("config"))
@@ -245,22 +241,20 @@ class _Run:
         return True
 
     def _answer(self, message: _Message) -> None:
-        response = message.extra.take_object("response")
-        provider = short_text(response.get("provider")) or None
+        response = message.response
+        provider = short_text(response.data.get("provider")) or None
         asked = self._script.ask(message.source, provider, self._model)
         self._newest = asked.inference_id
         wanted = self._wanted(message)
-        usage = response.get("usage")
-        said = usage if isinstance(usage, dict) else {}
-        choices = [choice for choice in response.get("choices") or [] if isinstance(choice, dict)]
+        said, choices = response.take_object("usage"), response.take_objects("choices")
         blobs = self._builder.blobs
         reasoning = [c["message"].get("reasoning") for c in choices if isinstance(c.get("message"), dict)]
         event = InferenceCompleted(
             inference_id=asked.inference_id,
             usage=_usage(said),
             cost_usd_micros=micros(said.get("cost") if "cost" in said else message.extra.data.get("cost")),
-            model=short_text(response.get("model")) or None,
-            response_id=short_text(response.get("id")) or None,
+            model=short_text(response.data.get("model")) or None,
+            response_id=short_text(response.data.get("id")) or None,
             output_digest=digest_json(message.content),
             finish_reasons=[short_text(c["finish_reason"]) for c in choices if c.get("finish_reason")],
             tool_calls=self._script.wanted(asked, wanted),
@@ -268,7 +262,7 @@ class _Run:
                 *(blobs.part(text, "REASONING") for text in reasoning if isinstance(text, str) and text),
                 *blobs.parts(message.content),
             ],
-            raw=blobs.of_json(response) if response else None,
+            raw=blobs.of_json(response.data) if response.data else None,
         )
         message.extra.take_each("actions", "cost")
         self._script.answer(asked, event, wanted, message.source)
@@ -356,15 +350,15 @@ class _Run:
             event = SessionFailed(open_ops=open_ops, error=blobs.error(status, told, trace))
         self._script.add(event, end)
 
-    def judge(self, verdict: _Verdict) -> None:
+    def judge(self, verdict: Fields) -> None:
         """The verdict of somebody else on what was submitted, after the end."""
-        report, source = self._report, Source(verdict.file_name, None, digest_json(verdict.data))
+        report, source = self._report, Source("report", None, digest_json(verdict.data))
         report.records["report"] += 1
         report.mapped["report"] += 1
         validation_id, validator = "swe-bench/v1", Actor("VALIDATOR", _VALIDATOR)
         asked = ValidationRequested(validation_id=validation_id, validator=_VALIDATOR)
         requested = self._script.add(asked, source, validator, synthesized=True)
-        said: Verdict = "PASS" if verdict.resolved else "REJECT"
+        said: Verdict = "PASS" if verdict.data["resolved"] else "REJECT"
         evidence = [self._builder.blobs.of_json(verdict.data)]
         reported = VerdictReported(validation_id=validation_id, verdict=said, evidence=evidence)
         told = self._script.add(reported, source, validator, cause=requested)

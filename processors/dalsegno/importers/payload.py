@@ -50,6 +50,13 @@ def short_text(value: Any, limit: int = 1024) -> str:
     return clean_text("" if value is None else str(value))[:limit]
 
 
+def content_text(content: Any) -> str:
+    """The text of a message's content, which may be a list of texts and other things."""
+    items = content if isinstance(content, list) else [{"text": content}]
+    texts = [item.get("text") for item in items if isinstance(item, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
 def text_bytes(text: str) -> bytes:
     return clean_text(text).encode("utf-8")
 
@@ -122,9 +129,7 @@ class BlobMaker:
         if kind == "text" and isinstance(item.get("text"), str) and set(item) <= {"type", "text"}:
             return self.part(item["text"])
         media = kind in ("image", "image_url", "audio", "video", "document")
-        return Part(
-            kind="MEDIA" if media else "OTHER", name=short_text(kind) or None, blob=self.of_json(item)
-        )
+        return Part(kind="MEDIA" if media else "OTHER", name=short_text(kind) or None, blob=self.of_json(item))
 
     def error(self, error_class: Any, message: Any, detail: Any = None) -> ErrorInfo:
         """``detail``, which is kept whole, holds what is too long for a message (a traceback), or what else is said."""

@@ -16,7 +16,7 @@ from dalsegno.importers.builder import SessionBuilder, Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_file import foreign, json_in, object_at, objects_at, read_object
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
-from dalsegno.importers.payload import TEXT_TYPE, digest_json, short_text, text_bytes
+from dalsegno.importers.payload import TEXT_TYPE, content_text, digest_json, short_text, text_bytes
 from dalsegno.importers.transcript import Transcript, Wanted
 from dalsegno.model.events import (
     ContextItemRetrieved,
@@ -56,13 +56,6 @@ class SweAgentImporter(Importer):
                 raise foreign(path, f"/history/{index}", "no /role", _WANTED)
         object_at(path, "/info", document["info"], _WANTED)
         yield _Run(self.id, document, report).map()
-
-
-def text_of(content: Any) -> str:
-    """The text of a message, which may stand in a list."""
-    items = content if isinstance(content, list) else [{"text": content}]
-    texts = [item.get("text") for item in items if isinstance(item, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 class _Run:
@@ -119,7 +112,7 @@ class _Run:
             profile="IMPORTED",
             workflow_name="swe-agent",
             labels=labels_of("swe-agent", labels),
-            goal=self._builder.blobs.of_text(text_of(task[-1].get("content"))) if task else None,
+            goal=self._builder.blobs.of_text(content_text(task[-1].get("content"))) if task else None,
         )
         begin_session(self._builder, created, pins, Source("", None), HARNESS)
         agent = config.get("agent") if isinstance(config, dict) else None
@@ -154,7 +147,7 @@ class _Run:
         answers = iter(self._steps)
         step: dict[str, Any] = {}
         for index, entry in self._after:
-            kind, text = f"history.{short_text(entry['role'])}", text_of(entry.get("content"))
+            kind, text = f"history.{short_text(entry['role'])}", content_text(entry.get("content"))
             self._report.records[kind] += 1
             if entry["role"] == "assistant":
                 step = next(answers, {})
@@ -187,7 +180,7 @@ class _Run:
         wanted = [Wanted("", "bash", text_bytes(action), TEXT_TYPE)] if isinstance(action, str) and action else []
         blobs = self._builder.blobs
         answer = blobs.parts(response)
-        if isinstance(thought, str) and thought and thought.strip() not in text_of(response):
+        if isinstance(thought, str) and thought and thought.strip() not in content_text(response):
             answer.insert(0, blobs.part(thought, "REASONING"))
         event = InferenceCompleted(
             inference_id=asked.inference_id,

@@ -24,6 +24,7 @@ from recordings import (
     Recording,
     each_recording,
     events_of,
+    importer_of,
     read,
     recordings,
     records_of,
@@ -48,8 +49,7 @@ class Imports:
         self.store = FolderStore(folder / "store")
 
     def run(self, recording: Recording, path: Path | None = None, *, dry_run: bool = False) -> ImportOutcome:
-        kind = IMPORTERS[recording.format]
-        importer = kind(recording.reports) if recording.reports else kind()
+        importer = importer_of(recording)
         with Publisher(self.log.connect(), prefix="t") as publisher:
             return import_file(publisher, importer, path or recording.path, store=self.store, dry_run=dry_run)
 

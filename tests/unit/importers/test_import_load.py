@@ -48,7 +48,7 @@ def own_tokens(recording: Recording) -> Counter[str]:
 
 
 @pytest.mark.skipif(not recordings(), reason=MISSING)
-@pytest.mark.parametrize("copies", [1, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("copies", [1, pytest.param(28, marks=pytest.mark.long)])
 def test_copies_under_other_ids(copies: int, tmp_path: Path) -> None:
     log, store = MemoryLog(partitions=1), FolderStore(tmp_path / "store")
     events, sessions, tokens = 0, 0, Counter[str]()

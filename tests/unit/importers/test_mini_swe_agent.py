@@ -238,6 +238,8 @@ def test_reports_are_found_by_instance_by_file_and_by_folder(tmp_path: Path) -> 
     for report, verdict in ((named, "REJECT"), (filed, "PASS"), (foldered, "REJECT")):
         events, _ = mapped(path, report)
         assert (events[-1].type, events[-1].body["verdict"]) == ("ValidationDecided", verdict)
+    with pytest.raises(BadInputFile, match="two reports"):
+        mapped(path, named, filed)
     without, _ = mapped(path)
     assert [e.hash for e in mapped(path, named)[0]][: len(without)] == [e.hash for e in without], "it only adds"
 
