@@ -37,7 +37,7 @@ def redact_event(
     """See ``Redactor.apply``. ``markers``: finds what earlier redactions left, which is not searched."""
     body = {name: value for name, value in record.items() if name != "meta"}
     named: dict[str, Any] = {}
-    _name(schema, named)
+    name_types(schema, named)
     first = _Walk(rules, markers, named)
     body = first.record(schema, body, ())
     second = _Walk(_literals(first.found), markers, named, trusted=True)
@@ -54,7 +54,10 @@ def redact_event(
 
 
 class _Walk(TextRedactor):
-    """One way through an event. ``named``: the types that its schema names. ``trusted``: it was walked before."""
+    """One way through an event, whose schema has no union but with null (a test walks through every type).
+
+    ``named``: the types that the schema names. ``trusted``: the event was walked before.
+    """
 
     def __init__(
         self, rules: Sequence[Compiled], markers: re.Pattern[str], named: Mapping[str, Any], *, trusted: bool = False
@@ -76,40 +79,24 @@ class _Walk(TextRedactor):
         if value is None:
             return None
         nullable = isinstance(schema, list) and "null" in schema
-        branches = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else [schema]
-        if len(branches) > 1:
-            return self._any(value, path)
-        kind = self._resolve(branches[0])
+        (branch,) = [each for each in schema if each != "null"] if isinstance(schema, list) else [schema]
+        kind = self._resolve(branch)
         if rule is not None:
             return self._take_field(rule, kind, nullable, value, path)
         if _is_content(kind) and isinstance(value, Mapping):
             return self._content(value, path)
         if kind == "string" and isinstance(value, str):
-            return value if _is_id(path) else self.text(value, path)
+            return value if is_id(path) else self.text(value, path)
         if isinstance(kind, dict) and kind["type"] == "record" and isinstance(value, Mapping):
             return self.record(kind, value, path)
         if isinstance(kind, dict) and kind["type"] == "array" and isinstance(value, list | tuple):
             return [self._field(kind["items"], each, (*path, str(index))) for index, each in enumerate(value)]
         return value
 
-    def _any(self, value: Any, path: Path) -> Any:
-        """A value of a union of several types, none of which is looked up."""
-        if isinstance(value, str):
-            return self.text(value, path)
-        if isinstance(value, Mapping) and "inline" in value:
-            return self._content(value, path)
-        if isinstance(value, Mapping):
-            return {name: self._any(each, (*path, str(name))) for name, each in value.items()}
-        if isinstance(value, tuple) and len(value) == 2:  # the branch is named
-            return (value[0], self._any(value[1], path))
-        if isinstance(value, list):
-            return [self._any(each, (*path, str(index))) for index, each in enumerate(value)]
-        return value
-
     def _take_field(self, rule: Compiled, kind: Any, nullable: bool, value: Any, path: Path) -> Any:
         if _is_content(kind) and isinstance(value, Mapping) and _inline(value) is not None:
             return self._take_content(rule, value, path)
-        if kind == "string" and isinstance(value, str) and not _is_id(path):
+        if kind == "string" and isinstance(value, str) and not is_id(path):
             self.found.append(Found(rule, path, value))
             return rule.marker
         self.found += [Found(rule, path, each, whole=False) for each in ("", *self._texts_in(kind, value))]
@@ -140,8 +127,10 @@ class _Walk(TextRedactor):
                 yield from self._texts_in(self._resolve(kind["items"]), item)
 
     def _content(self, blob: Mapping[str, Any], path: Path) -> dict[str, Any]:
-        fields = {name: self._any(blob[name], (*path, name)) for name in ("media_type", "uri") if name in blob}
-        fields = {**blob, **fields} if not str(blob.get("uri")).startswith(SCHEME) else dict(blob)
+        fields = dict(blob)
+        for name in ("media_type", "uri"):
+            if isinstance(text := blob.get(name), str) and not text.startswith(SCHEME):
+                fields[name] = self.text(text, (*path, name))
         inline = _inline(blob)
         if inline is None:
             if blob.get("uri") is not None and not self._trusted:
@@ -198,7 +187,7 @@ def _longest_first(value: str) -> tuple[int, str]:
 
 def _check_ids(literals: Sequence[Compiled], record: Mapping[str, Any]) -> None:
     for path, text in _texts(record, ()):
-        if path[0] != "meta" and not _is_id(path):
+        if path[0] != "meta" and not is_id(path):
             continue
         for rule in literals:
             if rule.pattern is not None and rule.pattern.search(text):
@@ -245,23 +234,24 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
             yield from _texts(each, (*path, str(index)))
 
 
-def _is_id(path: Path) -> bool:
+def is_id(path: Path) -> bool:
+    """Whether a field of an event holds ids, by its name: of one, or of a list."""
     name = path[-2] if path[-1].isdecimal() and len(path) > 1 else path[-1]
     return name in _IDS or name.endswith(("_id", "_session"))
 
 
-def _name(schema: Any, named: dict[str, Any]) -> None:
+def name_types(schema: Any, named: dict[str, Any]) -> None:
     """All named types of a closed schema."""
     if isinstance(schema, list):
         for branch in schema:
-            _name(branch, named)
+            name_types(branch, named)
     elif isinstance(schema, dict):
         if "name" in schema and schema["type"] in ("record", "enum", "fixed"):
             named[schema["name"]] = schema
         for field in schema.get("fields", ()):
-            _name(field["type"], named)
+            name_types(field["type"], named)
         for below in ("items", "values"):
             if below in schema:
-                _name(schema[below], named)
+                name_types(schema[below], named)
         if isinstance(schema["type"], dict | list):
-            _name(schema["type"], named)
+            name_types(schema["type"], named)

@@ -6,6 +6,7 @@ Again and again, since JSON stands in JSON. Bytes that are no UTF-8 stay as they
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -77,7 +78,8 @@ class TextRedactor:
         rule = self.pointed(at) if span.path and span.kind != "KEY" else None
         if rule is not None:
             if span.kind == "BOX":
-                inside = [each for each in found if span.start < each.start < span.end]
+                first = bisect_right(found, span.start, key=_start)
+                inside = found[first : bisect_left(found, span.end, key=_start)]
                 values = ("", *said(raw, inside, span.start))
                 self.found += [Found(rule, at, each, whole=False) for each in values]
             else:
@@ -105,6 +107,10 @@ class TextRedactor:
             return match[0] if without == said else encoded(without)
 
         return STRING.sub(changed, text)
+
+
+def _start(span: Span) -> int:
+    return span.start
 
 
 def said(text: str, inside: Sequence[Span], start: int = 0) -> list[str]:

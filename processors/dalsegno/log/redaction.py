@@ -17,7 +17,7 @@ be: an estimate of at least 96 bits.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,10 @@ from dalsegno.errors import Usage
 from dalsegno.log.json_spans import DEPTH_MAX
 from dalsegno.log.redacting import redact_event
 from dalsegno.log.redaction_notes import Compiled
+from dalsegno.model import events
+from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import ConfigPinned
+from dalsegno.model.naming import likely
 from dalsegno.storage.blobs import blob
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -104,6 +107,7 @@ def _compiled(rule: RedactionRule) -> Compiled:
         raise _wrong(rule.name, "a name that cannot stand in a marker", "a-z, then at most 39 of a-z, 0-9, _ and -")
     if (rule.pattern is None) == (rule.pointer is None):
         raise _wrong(rule.name, "neither or both of pattern and pointer", "one of them")
+    _types(rule)
     return Compiled(rule.name, _pattern(rule), _pointer(rule), rule.event, rule.digest)
 
 
@@ -123,9 +127,22 @@ def _pointer(rule: RedactionRule) -> tuple[str, ...] | None:
     if rule.pointer is None:
         return None
     tokens = tuple(token.replace("~1", "/").replace("~0", "~") for token in rule.pointer.split("/"))
+    fields = {name for type_ in _types(rule) for name in getattr(events, type_).__struct_fields__}
     if not 2 <= len(tokens) < DEPTH_MAX or tokens[0] or tokens[1] in ("", "meta", "*"):
         raise _wrong(rule.name, f"the pointer {rule.pointer!r}", "/<field of the event>/..., outside of meta")
+    if tokens[1] not in fields:
+        where = rule.event or "any event"
+        raise _wrong(rule.name, f"a pointer to {tokens[1]!r}, no field of {where}", likely(tokens[1], fields, where))
     return tokens[1:]
+
+
+def _types(rule: RedactionRule) -> Collection[str]:
+    if rule.event is None:
+        return CATALOGUE
+    if rule.event not in CATALOGUE:
+        found = f"of the event {rule.event!r}, which there is not"
+        raise _wrong(rule.name, found, likely(rule.event, CATALOGUE, "one of 'dalsegno schema list'"))
+    return [rule.event]
 
 
 def _wrong(name: str, found: str, wanted: str) -> Usage:
