@@ -14,10 +14,12 @@ from typing import BinaryIO
 import click
 
 from dalsegno.cli.context import Context
-from dalsegno.errors import Failed, NotFound, Usage
+from dalsegno.errors import Failed, NotFound, Unavailable, Usage
+from dalsegno.log import admin
 from dalsegno.log.kafka import KafkaConfig
+from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.projections import registry
-from dalsegno.readers.local import LocalReader
+from dalsegno.readers.local import LocalReader, View
 from dalsegno.replay.execute import Conductor
 from dalsegno.replay.target import Target, TargetKind
 from dalsegno.replay.world import Place
@@ -59,6 +61,16 @@ def confirm(question: str, *, name: str, records: int, yes: bool, above: int = N
 def open_reader(ctx: Context) -> LocalReader:
     """What this machine knows of the prefix."""
     return LocalReader(ctx.data, ctx.prefix, ctx.store, lambda: ctx.kafka, registry.chosen())
+
+
+def view_of_log(ctx: Context, reader: LocalReader, session_id: str) -> View | None:
+    """The session's partition as a shard or snapshot here knows it; None if none does, or if it is of another log."""
+    try:
+        view = reader.of_session(session_id)
+    except (NotFound, Unavailable):
+        return None
+    today = admin.topic_facts(ctx.kafka, topic_name(ctx.prefix, EVENTS)).topic_id
+    return view if view.reads.identity().topic_id == today else None
 
 
 @contextmanager

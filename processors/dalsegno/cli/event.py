@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
 
-from dalsegno.cli.common import lines_of, open_reader
+from dalsegno.cli.common import lines_of, open_reader, view_of_log
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.session_amend import source_of
-from dalsegno.log.line_events import publish_lines
+from dalsegno.log.line_events import Nearest, publish_lines
 from dalsegno.log.publisher import Publisher
+from dalsegno.model.ids import Offset
 from dalsegno.readers.events import FoundEvent, find_event
+from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import find_session
 from dalsegno.readers.take_back import take_back
 from dalsegno.storage.blobs import Blobs
@@ -37,11 +40,13 @@ def publish(ctx: Context, file: str, records: bool) -> None:
     A session begins with its SessionCreated; one that is in the log already is taken over. A line that is refused ends
     the command, which says what was acknowledged before it.
     """
+    if not records:
+        with lines_of(file) as lines, open_reader(ctx) as reader, _publisher(ctx) as publisher:
+            nearest = partial(_nearest, ctx, reader)
+            done = publish_lines(publisher, lines, file, source=source_of(ctx), nearest=nearest, tell=note)
+        emit(ctx, [asdict(each) for each in done], _PUBLISHED)
+        return
     with lines_of(file) as lines, _publisher(ctx) as publisher:
-        if not records:
-            done = publish_lines(publisher, lines, file, source=source_of(ctx))
-            emit(ctx, [asdict(each) for each in done], _PUBLISHED)
-            return
         taken = take_back(publisher, lines, file)
     emit(ctx, [asdict(each) for each in taken], _TAKEN)
     amended = sum(each.amendments for each in taken)
@@ -51,6 +56,14 @@ def publish(ctx: Context, file: str, records: bool) -> None:
 
 def _publisher(ctx: Context) -> Publisher:
     return Publisher(ctx.kafka, prefix=ctx.prefix, blobs=Blobs(ctx.store))
+
+
+def _nearest(ctx: Context, reader: LocalReader, session_id: str) -> Nearest | None:
+    """The session's partition as it is known here, if that is of this log."""
+    view = view_of_log(ctx, reader, session_id)
+    if view is None:
+        return None
+    return Nearest(Offset(view.cursor.next_offset), lambda each: view.reads.head(each) is not None)
 
 
 @command.command(epilog="Example: dalsegno event show last 1 -o json")

@@ -11,15 +11,16 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import open_reader
+from dalsegno.cli.common import open_reader, view_of_log
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.group import parse_time
 from dalsegno.cli.output import dumps, note, visible
 from dalsegno.cli.session_lines import event_line, json_event, mark
 from dalsegno.cli.times import in_column
-from dalsegno.errors import NotFound, Unavailable, Usage
+from dalsegno.errors import NotFound, Usage
 from dalsegno.log import admin
 from dalsegno.log.follow import Follower
+from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.model.ids import EventKey, parse_key
 from dalsegno.model.records import Event, SetAside, Tombstone, Unreadable
@@ -84,19 +85,10 @@ class _Reading:
     def __init__(self, ctx: Context, transport: KafkaTransport, session: str | None, start: From) -> None:
         self._ctx = ctx
         with open_reader(ctx) as reader:
-            view = None
-            if session is not None and start.kind in (BEGINNING, LAST, SEQ):
-                try:
-                    view = reader.of_session(session)
-                    if view.reads.identity().topic_id != self._topic_id(reader.prefix):
-                        view = None
-                except (NotFound, Unavailable):
-                    view = None
-            offsets_at = partial(admin.offsets_at, ctx.kafka, f"{ctx.prefix}.events")
+            by_session = session is not None and start.kind in (BEGINNING, LAST, SEQ)
+            view = view_of_log(ctx, reader, str(session)) if by_session else None
+            offsets_at = partial(admin.offsets_at, ctx.kafka, topic_name(ctx.prefix, EVENTS))
             self.tail = Tail(transport, ctx.prefix, session, start, offsets_at=offsets_at, view=view)
-
-    def _topic_id(self, prefix: str) -> str:
-        return admin.topic_facts(self._ctx.kafka, f"{prefix}.events").topic_id
 
     def tailed(self, follow: bool) -> Iterator[Tailed]:
         yield from self.tail.until_now()

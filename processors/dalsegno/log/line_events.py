@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from dalsegno.errors import BadLine, DalsegnoError, InvalidEvent, SessionMissing
-from dalsegno.log.history import PartitionSource, SessionSource
+from dalsegno.log.history import STALL_SECONDS, PartitionSource, SessionSource
 from dalsegno.log.json_values import to_values
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import Pending
@@ -21,7 +21,7 @@ from dalsegno.log.session import Session
 from dalsegno.model import events
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent
-from dalsegno.model.ids import check_session_id
+from dalsegno.model.ids import Offset, check_session_id, parse_key
 from dalsegno.model.naming import likely
 from dalsegno.model.records import CONTROL_SEQ
 
@@ -59,15 +59,31 @@ class Published:
         return f"{self.events} events of {self.session_id}, seq {self.first_seq} to {self.last_seq}"
 
 
+class Nearest(NamedTuple):
+    """State of a partition that is at hand: up to which offset it knows all sessions, and whether it knows one."""
+
+    next_offset: Offset
+    has: Callable[[str], bool]
+
+
 def publish_lines(
-    publisher: Publisher, lines: Iterable[bytes], name: str, *, source: SessionSource | None = None
+    publisher: Publisher,
+    lines: Iterable[bytes],
+    name: str,
+    *,
+    source: SessionSource | None = None,
+    nearest: Callable[[str], Nearest | None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Published]:
     """Publish every line of ``lines``; ``name`` is what an error calls the file. A session begins with its
     SessionCreated, and one that is in the log already is taken over with its first line.
 
-    Raises BadLine, and what appending, resuming and waiting raise; each says what was acknowledged.
+    ``source``: where the records of one that is taken over come from. ``nearest``: the state of a session's partition,
+    so that only the tail of the log is asked whether a new session is new. ``tell`` is told what was acknowledged when
+    the publishing is interrupted. Raises BadLine, and what appending, resuming and waiting raise; each says what was
+    acknowledged.
     """
-    return _Lines(publisher, name, source).publish(lines)
+    return _Lines(publisher, name, source, _Known(publisher, nearest), tell).publish(lines)
 
 
 def read_line(line: bytes) -> NewLine:
@@ -101,9 +117,39 @@ def _refuse(field: str, found: str, wanted: str) -> NoReturn:
     raise InvalidEvent(f"{field or 'the line'} is {found}", wanted=wanted, todo="correct the line", field=field)
 
 
+class _Known:
+    """Which sessions the log held when their partition was first looked at: its state, and the log behind that."""
+
+    def __init__(self, publisher: Publisher, nearest: Callable[[str], Nearest | None]) -> None:
+        self._publisher, self._nearest = publisher, nearest
+        self._partitions: dict[int, tuple[Nearest | None, set[str]]] = {}
+
+    def has(self, session_id: str) -> bool:
+        number = self._publisher.partition_of(session_id)
+        if number not in self._partitions:
+            near = self._nearest(session_id)
+            self._partitions[number] = near, self._behind(number, None if near is None else near.next_offset)
+        near, behind = self._partitions[number]
+        return session_id in behind or (near is not None and near.has(session_id))
+
+    def _behind(self, number: int, start: Offset | None) -> set[str]:
+        transport, topic = self._publisher.transport, self._publisher.topic
+        bounds = transport.bounds(topic, number)
+        found = transport.read(topic, number, bounds.low if start is None else start, bounds.high, STALL_SECONDS)
+        keys = (parse_key(record.key) for batch in found for record in batch.records if record.key is not None)
+        return {key.session_id for key in keys if key is not None}
+
+
 class _Lines:
-    def __init__(self, publisher: Publisher, name: str, source: SessionSource | None) -> None:
-        self._publisher, self._name = publisher, name
+    def __init__(
+        self,
+        publisher: Publisher,
+        name: str,
+        source: SessionSource | None,
+        known: _Known,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._publisher, self._name, self._known, self._tell = publisher, name, known, tell
         self._source = source or PartitionSource(
             publisher.transport, publisher.prefix, publisher.topic, publisher.partitions, publisher.schemas
         )
@@ -120,6 +166,9 @@ class _Lines:
             self._acknowledged.wait_for_all()
         except DalsegnoError as error:
             raise self._acknowledged.explain(error, self._name, at) from error
+        except KeyboardInterrupt:
+            self._tell(f"{self._name}, line {at}: interrupted; {self._acknowledged.in_the_end()}")
+            raise
         return list(self._acknowledged.sessions.values())
 
     def _one(self, line: NewLine) -> None:
@@ -131,8 +180,7 @@ class _Lines:
     def _open(self, line: NewLine) -> Session:
         session_id, publisher = line.session_id, self._publisher
         if line.type == FIRST_TYPE:
-            high = publisher.transport.bounds(publisher.topic, publisher.partition_of(session_id)).high
-            if self._source.read(session_id, high).placed:
+            if self._known.has(session_id):
                 _refuse("session_id", f"{session_id!r}, a session that the log holds already", "a new session's id")
             session = publisher.session(session_id, source=self._source)
         else:
@@ -179,22 +227,25 @@ class Acknowledged:
         found.events += 1
         found.violations += bool(pending.violations)
 
-    def explain(self, error: DalsegnoError, name: str, number: int) -> DalsegnoError:
-        """The error with the line it comes from, and with what was acknowledged before it."""
+    def in_the_end(self) -> str:
+        """Wait for every report, and say what was acknowledged and what was not."""
         while self._under_way:
             try:
                 self.wait_for_all()
             except DalsegnoError:
                 continue  # it is in the list of those that were not
-        done = [found for found in self.sessions.values() if found.events]
-        told = ", ".join(map(str, done)) or "nothing"
-        text = f"{name}, line {number}: {error.found}; acknowledged: {told}"
+        text = f"acknowledged: {', '.join(str(each) for each in self.sessions.values() if each.events) or 'nothing'}"
         if self._unknown:
             lost = ", ".join(f"{each.key.session_id} seq {each.seq}" for each in self._unknown[:_NAMED_MAX])
             text += f"; not acknowledged: {lost}" + (" ..." if len(self._unknown) > _NAMED_MAX else "")
+        return text
+
+    def explain(self, error: DalsegnoError, name: str, number: int) -> DalsegnoError:
+        """The error with the line it comes from, and with what was acknowledged before it."""
+        text = f"{name}, line {number}: {error.found}; {self.in_the_end()}"
+        done = {each.session_id: (each.first_seq, each.last_seq) for each in self.sessions.values() if each.events}
         facts = {
-            **error.data, "file": name, "line": number, "field": error.data.get("field", ""),
-            "acknowledged": {each.session_id: (each.first_seq, each.last_seq) for each in done},
+            **error.data, "file": name, "line": number, "field": error.data.get("field", ""), "acknowledged": done,
         }  # fmt: skip
         if isinstance(error, InvalidEvent):
             todo = f"correct the line, and go on from it: what was acknowledged stays ({error.todo})"

@@ -53,7 +53,8 @@ def say(house: House, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(event, "_publisher", lambda _: Publisher(log.connect(), prefix=PREFIX))
     for module in (session_amend, event):
         monkeypatch.setattr(module, "source_of", lambda _: None)
-    monkeypatch.setattr(session_tail.admin, "topic_facts", lambda *_: TopicFacts(TOPIC_ID, 1, 1))
+    monkeypatch.setattr(event, "_nearest", lambda *_: None)
+    monkeypatch.setattr(common.admin, "topic_facts", lambda *_: TopicFacts(TOPIC_ID, 1, 1))
 
     def command(*arguments: str, code: int = 0, form: str = "json") -> tuple[str, str]:
         capsys.readouterr()

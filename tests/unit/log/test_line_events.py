@@ -11,9 +11,10 @@ import pytest
 
 from dalsegno.errors import BadLine, KafkaRefused, Unsent
 from dalsegno.log.codec import place
-from dalsegno.log.line_events import publish_lines
+from dalsegno.log.line_events import Nearest, publish_lines
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.history import gather
+from dalsegno.model.ids import Offset
 from dalsegno.model.records import Event
 from dalsegno.testing.memory_log import MemoryLog, MemoryTransport
 
@@ -180,3 +181,44 @@ def test_a_pipe_that_never_ends_is_published_as_it_comes(log: MemoryLog, publish
 
     publish_lines(publisher, given(), "-")
     assert seen == [1, 2, 3]
+
+
+def test_whether_a_session_is_new_is_asked_of_the_state_and_of_the_log_behind_it_once(
+    log: MemoryLog, publisher: Publisher
+) -> None:
+    """Not once for each session: a file may hold thousands."""
+    by_partition: dict[int, list[str]] = {}
+    for number in range(40):
+        by_partition.setdefault(publisher.partition_of(f"n-{number}"), []).append(f"n-{number}")
+    first, second, third, *new = max(by_partition.values(), key=len)
+
+    def created(session_id: str) -> dict[str, Any]:
+        return {**CREATED, "session_id": session_id}
+
+    publish_lines(publisher, lines(created(first), created(second)), "f")
+    asked: list[str] = []
+
+    def nearest(session_id: str) -> Nearest:
+        asked.append(session_id)
+        return Nearest(Offset(1), lambda each: each == first)
+
+    log.records_given = 0
+    again = Publisher(log.connect(), prefix="t")
+    done = publish_lines(again, lines(created(third), *map(created, new)), "g", nearest=nearest)
+    assert len(done) == 1 + len(new)
+    assert (asked, log.records_given) == ([third], 1)
+    for known in (first, second):
+        with pytest.raises(BadLine, match="a session that the log holds already"):
+            publish_lines(Publisher(log.connect(), prefix="t"), lines(created(known)), "h", nearest=nearest)
+
+
+def test_an_interruption_says_what_was_acknowledged(publisher: Publisher) -> None:
+    told: list[str] = []
+
+    def given() -> Iterable[bytes]:
+        yield from lines(CREATED, STARTED)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish_lines(publisher, given(), "f", tell=told.append)
+    assert told == ["f, line 2: interrupted; acknowledged: 2 events of s-1, seq 1 to 2"]
