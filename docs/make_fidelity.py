@@ -7,6 +7,7 @@ With ``--check`` it only says whether the page is as it must be. The recordings 
 from __future__ import annotations
 
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ TARGET = Path(__file__).with_name("fidelity.md")
 sys.path.insert(0, str(TARGET.parents[1] / "tests"))
 
 from dalsegno.importers.registry import IMPORTERS  # noqa: E402
-from recordings import MISSING, Recording, recordings, report_of, sessions_of  # noqa: E402
+from recordings import MISSING, Recording, recordings, records_of, report_of, sessions_of  # noqa: E402
 
 HEAD = """# How faithful imports are
 
@@ -48,7 +49,7 @@ def page() -> str:
         lines += ["", f"## {name}", "", f"{IMPORTERS[name].about} · mapping version {IMPORTERS[name].mapping_version}"]
         for recording in found:
             if recording.format == name:
-                lines += ["", f"**{recording.name}**", "", *_details(report_of(recording))]
+                lines += ["", f"**{recording.name}**", "", *_details(report_of(recording)), _bytes(recording)]
     return HEAD + "\n".join(lines) + "\n"
 
 
@@ -82,6 +83,13 @@ def _details(report: dict[str, Any]) -> list[str]:
         *((f"{mode} replay", report["replay_modes"][mode]) for mode in ("inference-skipping", "full")),
     ]
     return [f"- {name}: {_safe(text)}" for name, text in told if text]
+
+
+def _bytes(recording: Recording) -> str:
+    """Names every byte that the import makes: another mapping of the same file shows here."""
+    records = records_of(sessions_of(recording))
+    digest = sha256(b"".join(record.key.encode() + b"\0" + record.value for record in records))
+    return f"- keys and values: SHA-256 {digest.hexdigest()[:16]}"
 
 
 def _counted(counts: dict[str, int]) -> str:

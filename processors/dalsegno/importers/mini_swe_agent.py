@@ -46,6 +46,7 @@ from dalsegno.model.records import Actor
 
 HARNESS = Actor("HARNESS", "mini-swe-agent")
 _WANTED = "a trajectory of mini-swe-agent"
+_FORMATS = (None, "mini-swe-agent-1", "mini-swe-agent-1.1")
 _WANTED_REPORT = "a report of SWE-bench on one instance"
 _ACTION = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 _RETURN_CODE = re.compile(r"<returncode>(-?\d{1,9})</returncode>")
@@ -68,10 +69,11 @@ class MiniSweAgentImporter(Importer):
         document = read_object(path, _WANTED, needs=("info", "messages"))
         info = object_at(path, "/info", document["info"], _WANTED)
         messages = objects_at(path, "/messages", document["messages"], _WANTED)
-        if not str(document.get("trajectory_format", "mini-swe-agent")).startswith("mini-swe-agent") or not info.get(
-            "mini_version"
-        ):
-            raise foreign(path, "", "no trajectory_format or /info/mini_version of mini-swe-agent", _WANTED)
+        if not info.get("mini_version"):
+            raise foreign(path, "/info", "no /mini_version", _WANTED)
+        if document.get("trajectory_format") not in _FORMATS:
+            found = f"{document['trajectory_format']!r}, known are 1 and 1.1"
+            raise foreign(path, "/trajectory_format", found, _WANTED)
         for index, message in enumerate(messages):
             if not isinstance(message.get("role"), str):
                 raise foreign(path, f"/messages/{index}", "no /role", _WANTED)

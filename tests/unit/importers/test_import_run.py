@@ -14,13 +14,17 @@ import pytest
 from dalsegno.errors import BadInputFile, ImportConflict, KafkaRefused, Unsent
 from dalsegno.importers import inspect_ai
 from dalsegno.importers.base import ImportedSession, ImportReport
+from dalsegno.importers.builder import SessionBuilder as Events
+from dalsegno.importers.builder import Source
 from dalsegno.importers.chain import chained
 from dalsegno.importers.inspect_ai import InspectImporter, file
 from dalsegno.importers.run import ImportOutcome, import_file
 from dalsegno.log.codec import place
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.schema_set import SchemaSet
+from dalsegno.model.events import TimerFired
 from dalsegno.model.ids import partition_of
+from dalsegno.model.records import Actor
 from dalsegno.storage.blobs import blob_key
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing.builder import SessionBuilder, Written
@@ -285,3 +289,20 @@ def test_what_the_log_refuses_is_an_error_and_the_next_import_completes_it(
     keys = stored(log)
     assert len(set(keys)) == outcome.as_data()["events"]
     assert json.dumps(outcome.as_data())
+
+
+def test_an_event_that_cannot_be_encoded_names_the_file_and_its_place(
+    log: MemoryLog, publisher: Publisher, tmp_path: Path
+) -> None:
+    class Careless(InspectImporter):
+        def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
+            del path, report
+            builder = Events(session_id="s", importer=self.id, started=0)
+            builder.add(TimerFired(timer=3), Source("/events/7", None), Actor("HARNESS", "x"))  # type: ignore[arg-type]
+            yield builder.session()
+
+    path = tmp_path / "log.json"
+    with pytest.raises(BadInputFile, match=r"seq 1 \(TimerFired from /events/7\)") as refused:
+        import_file(publisher, Careless(), path)
+    assert str(path) in str(refused.value)
+    assert stored(log) == []

@@ -221,6 +221,20 @@ def test_two_runs_on_one_instance_are_two_sessions(tmp_path: Path) -> None:
     assert len(ids) == 2
 
 
+@pytest.mark.parametrize("depth", [100, 960, 5_000, 200_000])
+def test_a_message_nested_too_deeply(depth: int, tmp_path: Path) -> None:
+    path = trajectory(tmp_path / "t.json", answer("DEEP"))
+    path.write_text(path.read_text().replace('"DEEP"', "[" * depth + "]" * depth))
+    try:
+        assert mapped(path)
+        assert depth < 200_000
+    except BadInputFile as error:  # how deep is too deep differs by Python
+        refused = str(error)
+        assert depth > 100
+        assert str(path) in refused
+        assert "nested too deeply" in refused
+
+
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
@@ -266,6 +280,10 @@ def test_a_report_of_nothing_or_without_a_verdict_is_refused(tmp_path: Path) -> 
         ({"info": {"mini_version": "1"}, "messages": [3]}, "/messages/0"),
         ({"info": [], "messages": []}, "/info"),
         ({"messages": []}, "/info"),
+        (
+            {"info": {"mini_version": "1"}, "messages": [], "trajectory_format": "mini-swe-agent-2"},
+            "/trajectory_format",
+        ),
     ],
 )
 def test_json_that_is_no_trajectory(document: Any, place: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def written(path: Path, recording: Recording, rnd: Random) -> Path:
 def test_a_document_with_odd_values(recording: Recording, tmp_path: Path) -> None:
     log, store = MemoryLog(partitions=1), FolderStore(tmp_path / "store")
     taken = 0
-    for seed in range(examples(30)):
+    for seed in range(examples(15)):
         path = written(tmp_path / f"odd{recording.path.suffix}", recording, Random(f"{recording.name} {seed}"))
         try:
             with Publisher(log.connect(), prefix="t") as publisher:
