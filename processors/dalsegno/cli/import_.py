@@ -19,7 +19,7 @@ from dalsegno.log.publisher import Publisher
 _COLUMNS = ("file", "sessions", "events", "new", "grew", "same", "ahead", "erased", "missing", "appended")
 _MOST_NOT_CARRIED = 12
 _MOST_SESSIONS = 3
-_WITH_REPORTS = ", ".join(sorted(name for name, kind in IMPORTERS.items() if kind.takes_reports)) or "none so far"
+_WITH_REPORTS = ", ".join(sorted(name for name, kind in IMPORTERS.items() if kind.takes_reports))
 _HELP = """Import recordings of another harness. FORMAT is one of:
 
 \b
@@ -102,6 +102,8 @@ def _tell(outcome: ImportOutcome) -> None:
         note(f"  unknown types, kept as notes: {_counted(data['unknown_types'])}")
     if data["not_carried"]:
         note(f"  not carried: {_counted(data['not_carried'])}")
+    if data["lacks"]:
+        note(f"  not in the recording: {_counted(data['lacks'])}")
     for warning in data["warnings"]:
         note(f"  warning: {warning}")
 

@@ -67,8 +67,9 @@ def test_reports_are_for_formats_that_take_them_and_for_sessions_that_are_there(
     code, _, said = imported("mini-swe-agent", a[0], "--report", a[1], "--report", b[1])
     assert (code, log.records("t.events")) == (1, [])
     assert "b.report.json belongs to no session of these files" in said
-    code, out, _ = imported("mini-swe-agent", a[0], b[0], "--report", a[1], "--report", b[1])
+    code, out, said = imported("mini-swe-agent", a[0], b[0], "--report", a[1], "--report", b[1])
     assert code == 0
+    assert "not in the recording: when a session began (1), when an event happened (9)" in said
     assert [told["report"]["events"]["ValidationDecided"] for told in json.loads(out)] == [1, 1]
 
 
