@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 
 from dalsegno.errors import BadInputFile
 from dalsegno.importers.chain import chained
+from dalsegno.importers.claude_code import ClaudeCodeImporter
+from dalsegno.importers.run import import_file
+from dalsegno.log.publisher import Publisher
 from dalsegno.testing.builder import shipped_schemas
+from dalsegno.testing.memory_log import MemoryLog
 from examples import examples
 from jsonl_lab import Imported, NativeLine, grows, imported
 from recordings import Recording, events_of, of_type, recording_of, report_of, sessions_of
@@ -278,6 +282,25 @@ def test_going_back_to_an_earlier_prompt_is_a_fork(tmp_path: Path) -> None:
     assert [m["parts"][0]["text"] for m in result.of("MessageReceived")] == ["one", "two", "four"]
 
 
+def test_a_file_with_forks_is_imported_as_it_grows_and_once(tmp_path: Path) -> None:
+    talk = Talk()
+    top = talk.user("one")
+    talk.model("m1", "1", stop="end_turn")
+    talk.user("one, otherwise", parent=top, uuid="f1")
+    talk.model("m2", "2", stop="end_turn")
+    log, path = MemoryLog(partitions=4), tmp_path / "talk.jsonl"
+    appended = []
+    for count in (2, 3, 4, 4):
+        path.write_text("".join(json.dumps(line) + "\n" for line in talk.lines[:count]))
+        with Publisher(log.connect(), prefix="t") as publisher:
+            appended.append(import_file(publisher, ClaudeCodeImporter(), path).appended)
+    result = imported("claude-code", talk.lines, tmp_path)
+    # A beginning (4), the prompt, the turn and its answer (3); the fork, that says so, and its prompt (3); its answer.
+    assert appended == [8, 3, 3, 0]
+    keys = [record.key for record in log.records("t.events")]
+    assert len(keys) == len(set(keys)) == sum(len(session.events) for session in result.sessions) == 14
+
+
 def test_a_fork_of_a_fork_names_the_fork(tmp_path: Path) -> None:
     talk = Talk()
     top = talk.user("one")
@@ -472,6 +495,14 @@ def test_lines_before_the_first_that_names_a_session_wait_for_it(tmp_path: Path)
     talk.user("do")
     result = grows("claude-code", talk.lines, tmp_path)
     assert result.types()[4:] == ["ArtifactRecorded", "MessageReceived"]
+
+
+def test_an_id_that_is_no_text_of_ours_is_made_one(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("do", uuid="half \ud800")
+    talk.user("on")
+    result = grows("claude-code", talk.lines, tmp_path)
+    assert [message["message_id"] for message in result.of("MessageReceived")] == ["half \ufffd", "u2"]
 
 
 def test_an_unknown_type_is_kept_whole(tmp_path: Path) -> None:

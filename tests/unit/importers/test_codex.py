@@ -357,6 +357,16 @@ def test_an_unknown_type_is_kept_whole(tmp_path: Path) -> None:
     assert notes == [{"type": "telepathy", "x": 1}, {"type": "gong"}, {"y": 2}]
 
 
+def test_values_of_odd_kinds_are_kept_as_they_are(tmp_path: Path) -> None:
+    odd = {"type": [], "text": "x"}
+    result = done(
+        item("message", role="user", content=[odd]), call("c"), item("function_call_output", call_id="c", status=[]),
+        folder=tmp_path,
+    )  # fmt: skip
+    assert json.loads(result.of("MessageReceived")[0]["parts"][0]["blob"]["inline"]) == odd
+    assert result.of("ToolReceiptRecorded")[0]["status"] == "OK"
+
+
 @pytest.mark.parametrize("line", [{}, {"type": "x"}, {"type": "x", "payload": []}, {"payload": {}}, context()])
 def test_a_line_that_is_no_record_is_named(line: NativeLine, tmp_path: Path) -> None:
     lines = [line] if line.get("type") == "turn_context" else [meta(), line]

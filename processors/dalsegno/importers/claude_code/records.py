@@ -8,7 +8,7 @@ from typing import Any
 from dalsegno.importers.builder import Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_lines import Line
-from dalsegno.importers.payload import digest_json, parse_time, short_text
+from dalsegno.importers.payload import clean_text, digest_json, parse_time, short_text
 
 SPOKEN = frozenset({"user", "assistant"})
 WITHOUT_SESSION = {"file-history-snapshot": "snapshot", "summary": "summary"}
@@ -119,7 +119,7 @@ class Native:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return clean_text(value) if isinstance(value, str) and value else None
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:

@@ -100,11 +100,11 @@ def status_of(native: Native, exit_code: int | None) -> ReceiptStatus:
     """ERROR where a tool that ran says so itself."""
     output = native.payload.get("output")
     told = isinstance(output, dict) and output.get("success") is False
-    return "ERROR" if told or native.payload.get("status") in _FAILED or exit_code else "OK"
+    return "ERROR" if told or str(native.payload.get("status")) in _FAILED or exit_code else "OK"
 
 
 def _is_text(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("type") in _TEXTS and isinstance(item.get("text"), str)
+    return isinstance(item, dict) and str(item.get("type")) in _TEXTS and isinstance(item.get("text"), str)
 
 
 def _part(item: Any, blobs: BlobMaker) -> Part:
