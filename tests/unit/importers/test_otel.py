@@ -49,6 +49,7 @@ def test_the_report() -> None:
     assert report["records"] == {"span": 77, "span of a model": 6, "span of a tool": 1, "span of an agent": 2}
     parts = (report["records_mapped"], report["records_kept_as_notes"], report["records_repeated"])
     assert (parts, report["events_made"]) == ((5, 77, 4), 108)
+    assert report["not_carried"] == {}
     assert report["lacks"] == {"cost of a model call": 2, "who let a tool call run": 1}
     ids = {span["spanId"] for span in native()}
     orphans = sum(bool(span["parentSpanId"]) and span["parentSpanId"] not in ids for span in native())
@@ -92,6 +93,29 @@ def test_times_are_exact_though_they_are_numbers_beyond_doubles() -> None:
     (tool,) = named("execute_tool")
     assert (receipt["started_at"], receipt["ended_at"]) == (1777555055632028, 1777555055707612)
     assert (tool["startTimeUnixNano"], tool["endTimeUnixNano"]) == (1777555055632028200, 1777555055707612400)
+
+
+def test_what_no_event_holds_of_a_mapped_span_stands_beside_it() -> None:
+    rest = [event for event in of_type(recording(), "NoteRecorded") if event.body["kind"] == "otel.rest"]
+    assert len(rest) == 5
+    spans = {span["spanId"]: span for span in native()}
+    for event in rest:
+        kept, whole = json.loads(event.body["data"]["inline"])["span"], spans[span_id(event)]
+        assert {**kept, "attributes": 0} == {
+            name: value for name, value in {**whole, "attributes": 0}.items() if name != "own"
+        }
+        assert kept["attributes"].items() <= whole["own"].items()
+    model = next(
+        json.loads(e.body["data"]["inline"])["span"] for e in rest if spans[span_id(e)]["name"] == "openai.chat"
+    )
+    assert sorted(model["attributes"]) == [
+        "gen_ai.conversation.id",
+        "gen_ai.task.id",
+        "kagent.user_id",
+        "llm.headers",
+        "llm.usage.total_tokens",
+        "openai.response.service_tier",
+    ]
 
 
 def test_the_tool_ran_for_the_call_that_the_model_asked_for() -> None:
@@ -335,7 +359,7 @@ def test_tools_that_fail_or_that_nobody_asked_for(tmp_path: Path) -> None:
     assert json.loads(receipts[2]["result"]["inline"]) == {"type": "E", "message": "boom"}
     rest = [json.loads(event.body["data"]["inline"]) for event in made.of("NoteRecorded")]
     kept = {"exception.type": "E", "exception.message": "boom"}
-    assert rest[-1]["events"] == [{"name": "exception", "attributes": kept}]
+    assert rest[-1]["span"]["events"] == [{"name": "exception", "attributes": kept}]
     assert made.bodies("SessionCompleted")[0]["open_ops"] == []
 
 

@@ -99,7 +99,7 @@ class Conversation:
         if self.turn_id is not None:
             return resumed
         self._counts["turn"] += 1
-        turn_id = f"t{self._counts['turn']}"
+        turn_id = f"session/t{self._counts['turn']}"
         self.builder.add(TurnStarted(turn_id=turn_id), source, HARNESS, turn_id=turn_id)
         self.turn_id = turn_id
         return True

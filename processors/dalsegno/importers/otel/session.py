@@ -75,13 +75,14 @@ class Session:
         }
 
     def rest(self, span: Span, carried: Iterable[str]) -> None:
-        """Keep what of a mapped span no event holds."""
+        """Keep what of a mapped span no event holds; also its exact times, of which events have the microseconds."""
         known = set(carried)
-        attributes = {name: value for name, value in span.attributes.items() if name not in known}
-        told = {"name": span.name, "kind": span.data.get("kind"), "scope": span.scope, "attributes": attributes}
-        links = span.data.get("links")
-        more = {name: value for name, value in (("events", span.events), ("links", links)) if value}
-        self.add(NoteRecorded(kind="otel.rest", data=self.blobs.of_json({**told, **more})), span, at=span.end)
+        told = {name: value for name, value in span.data.items() if name not in ("attributes", "events")}
+        told["attributes"] = {name: value for name, value in span.attributes.items() if name not in known}
+        if span.events:
+            told["events"] = span.events
+        data = self.blobs.of_json({"scope": span.scope, "span": told})
+        self.add(NoteRecorded(kind="otel.rest", data=data), span, at=span.end)
 
     def error(self, span: Span) -> ErrorInfo:
         """What a failed span says of its failure: its own type and message, or those of the exception in it."""

@@ -102,8 +102,6 @@ class _Mapping:
             report.repeats[kind] += 1
         else:
             report.mapped[kind] += 1
-            below = any(time is not None and time % 1000 for time in (span.start, span.end))
-            report.not_carried["time below a microsecond"] += below
 
     # --- spans -------------------------------------------------------------------------------------------------------
 

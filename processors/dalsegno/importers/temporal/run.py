@@ -97,7 +97,7 @@ class _Mapping:
         if self._update is None:
             self._turns += 1
             self._update = update_id
-            self.run.begin_turn(f"t{self._turns}", event)
+            self.run.begin_turn(f"session/t{self._turns}", event)
         return True
 
     def update_completed(self, event: NativeEvent) -> bool:
