@@ -371,6 +371,25 @@ def _public_rows(shard: Shard, kv: Any, projections: Iterable[Projection[Any]]) 
 # --- the worker process --------------------------------------------------------------------------------------------
 
 
+class _NextTools(Tools):
+    """The projection ``tools`` as a later release might fold it: other rows from the same events."""
+
+    version = Tools.version + 1
+
+    def fold(self, rows: Any, event: Any, verdict: Any) -> None:
+        super().fold(rows, event, verdict)
+        if event.type == "ToolCallRequested":
+            row_id = (event.body["tool_call_id"],)
+            row = rows.get(row_id)
+            row.name = row.name.upper()
+            rows.put(row_id, row)
+
+
+def of_the_next_release() -> list[Projection[Any]]:
+    """The built-in projections, one of them in another version."""
+    return [_NextTools() if each.name == "tools" else each for each in built_in()]
+
+
 def _failing_while(file: Path) -> Projection[Any]:
     """The projection `tools`, with a fold that fails as long as the file exists."""
 
@@ -409,11 +428,14 @@ def main(told: dict[str, Any]) -> None:
     configure_logging("info", "json")
     logging.getLogger("mode").setLevel(logging.WARNING)
     fail_while = told.pop("fail_while", None)
+    next_release = told.pop("next_release", False)
     until = told.pop("until", None)
     stop_at = told.pop("stop_at", "")
     projections: list[Projection[Any]] = list(built_in())
     if fail_while is not None:
         projections = [each for each in projections if each.name != "tools"] + [_failing_while(Path(fail_while))]
+    if next_release:
+        projections = of_the_next_release()
     config = WorkerConfig(
         kafka=KafkaConfig(told.pop("servers")),
         prefix=told.pop("prefix"),

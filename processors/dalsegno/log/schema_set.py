@@ -26,6 +26,7 @@ Schema: TypeAlias = Any
 
 UNKNOWN_MAX = 10_000
 EVENT_NAMESPACE = "dalsegno.event"
+ROW_NAMESPACE = "dalsegno.row."
 _VERSIONED = re.compile(r"\A(?P<room>.+)\.v(?P<version>[1-9][0-9]{0,8})\.(?P<short>[^.]+)\Z")
 _PLACING = ["session_id", "seq", "epoch", "prev_hash"]
 _META_TYPES = {"session_id": {"string"}, "seq": {"int", "long"}, "epoch": {"int", "long"}, "ignorable": {"boolean"}}
@@ -37,7 +38,8 @@ class WriterSchema:
     """One closed record schema. Equal canonical forms are one writer schema, whatever their docs and logical types say.
 
     ``name`` is the full name; ``type`` the short name for events of our catalogue's namespace, else the full name;
-    ``family`` the full name without version, by which versions belong together; ``version`` 0 if the name has none.
+    ``family`` the full name without version, by which versions belong together (each version of a projection's rows is
+    one of its own); ``version`` 0 if the name has none.
     ``is_event``: the first field is a ``meta`` that places a record. ``json`` is the text that the schema topic keeps.
     """
 
@@ -54,7 +56,9 @@ class WriterSchema:
         self.name: str = self.schema["name"]
         match = _VERSIONED.match(self.name)
         self.version = int(match["version"]) if match else 0
-        self.family = f"{match['room']}.{match['short']}" if match else self.name
+        # Rows of another version have a topic of their own, so none of them has to read the other.
+        evolves = match is not None and not self.name.startswith(ROW_NAMESPACE)
+        self.family = f"{match['room']}.{match['short']}" if match and evolves else self.name
         ours = match is not None and match["room"] == EVENT_NAMESPACE
         self.is_event = _has_meta(self.schema)
         self.type = match["short"] if match and ours else self.name
@@ -171,9 +175,9 @@ class SchemaSet:
     def named(self, name: str) -> WriterSchema:
         """The newest shipped schema by family, full name or (where it is unique) short name. Raises SchemaUnknown."""
         match = _VERSIONED.match(name)
-        family = f"{match['room']}.{match['short']}" if match else name
-        if family in self._newest:
-            return self._newest[family]
+        for family in (name, f"{match['room']}.{match['short']}" if match else name):
+            if family in self._newest:
+                return self._newest[family]
         found = [writer for key, writer in self._newest.items() if key.rpartition(".")[2] == name]
         if len(found) != 1:
             raise SchemaUnknown(

@@ -230,6 +230,17 @@ def test_two_shapes_of_one_unreleased_version_are_not_compared() -> None:
     require_compatible([writer_of(toy(1, COST))], [writer_of(toy(1, field("price", "long")))])
 
 
+def test_rows_of_another_version_have_their_own_topic_and_need_not_go_together() -> None:
+    """A projection that folds another way may have other columns; within a version nothing is compared either."""
+    one, two = (
+        writer_of({"type": "record", "name": "R", "namespace": f"dalsegno.row.toy.v{version}", "fields": [only]})
+        for version, only in ((1, field("a", "string")), (2, field("b", "long")))
+    )
+    require_compatible([one], [two])
+    assert one.family != two.family
+    assert (one.version, two.version) == (1, 2)
+
+
 def test_of_several_shipped_versions_the_newest_gives_the_shape() -> None:
     known = knowing(toy(2, field("a", "string"), COST), toy(1, field("a", "string")))
     assert known.event("Toy").version == 2
