@@ -23,6 +23,8 @@ from dalsegno.readers.export import export_lines
 from dalsegno.readers.proof import Audit, Proof, prove
 from dalsegno.readers.proving import prove_export, section_of
 from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
+from dalsegno.testing.strategies import History
+from dalsegno.testing.strategies import histories as whole_partitions
 from examples import examples
 from history_lab import NO_AUDIT, SESSION, chain, judged, raws
 from reader_lab import House
@@ -149,6 +151,45 @@ def histories(draw: st.DrawFn) -> tuple[SessionBuilder, list[Written]]:
 def test_an_untouched_history_has_no_doubt_in_any_order(history: tuple[SessionBuilder, list[Written]]) -> None:
     _, records = history
     assert judged(raws([*records, *records[:3]])).doubts == ()
+
+
+@settings(max_examples=examples(40))
+@given(whole_partitions(unreadable=False), st.randoms(use_true_random=False))
+def test_sessions_of_all_profiles_with_forks_amendments_and_tombstones_have_no_doubt(
+    partition: History, rnd: Random
+) -> None:
+    """Unless a record of theirs was lost without a word."""
+    audit = Audit(frozenset({"request-0", "request-1"}))
+    arrived = raws(partition.arrivals(rnd))
+    present = {record.key for record in partition.records}
+    for session_id in {builder.session_id for builder in partition.sessions}:
+        wrote = {
+            record.key
+            for builder in partition.sessions
+            if builder.session_id == session_id
+            for record in builder.records
+        }
+        proof = prove(session_id, arrived, partitions=1, schemas=shipped_schemas(), audit=audit)
+        if wrote <= present and not _lost_an_amendment(partition, session_id):
+            assert proof.doubts == (), session_id
+
+
+def _lost_an_amendment(partition: History, session_id: str) -> bool:
+    """Whether an amendment went that explained a tombstone."""
+    stones = {stone.key for stone in partition.tombstones}
+    named = {
+        target["hash"]
+        for record in partition.records
+        if record.event is not None and record.event.type == "HistoryAmended"
+        for target in record.event.body["targets"]
+    }
+    erased = {
+        r.event.session_id for r in partition.records if r.event is not None and r.event.body.get("whole_session")
+    }
+    return session_id not in erased and any(
+        key.startswith(f"{session_id}:".encode()) and bytes.fromhex(key.decode().rpartition(":")[2]) not in named
+        for key in stones
+    )
 
 
 @settings(max_examples=examples(200))
