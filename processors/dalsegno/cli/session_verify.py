@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -18,6 +19,7 @@ from dalsegno.readers.proof import Audit, Proof
 from dalsegno.readers.proving import audit_of, needs_audit, prove_export, prove_log, section_of
 
 PROVEN, REFUTED, UNPROVEN = "proven", "refuted", "unproven"
+_SHOWN = 20
 
 
 @click.command(epilog="Example: dalsegno session verify s-1 --records s-1.jsonl")
@@ -34,7 +36,10 @@ def verify(ctx: Context, session: str, records: str | None) -> None:
     with open_reader(ctx) as reader:
         view = _view(reader, session)
         proof = _of_log(ctx, session, view) if records is None else _of_file(ctx, session, records, view)
-        emit(ctx, _report(proof, view))
+        report = _report(proof, view)
+        # For people the list is on stderr, a line each.
+        counts = {"doubts": len(proof.doubts), "unproven": len(proof.unproven)}
+        emit(ctx, report | counts if ctx.output == "text" else report)
     _judge(proof, view)
 
 
@@ -81,10 +86,8 @@ def _report(proof: Proof, view: View | None) -> dict[str, Any]:
 
 
 def _judge(proof: Proof, view: View | None) -> None:
-    for text in proof.unproven:
-        note(f"not proven: {text}")
-    for doubt in proof.doubts:
-        note(f"{doubt.kind}: {'' if doubt.seq is None else f'seq {doubt.seq}: '}{doubt.text}")
+    _tell([f"not proven: {text}" for text in proof.unproven])
+    _tell([f"{each.kind}: {'' if each.seq is None else f'seq {each.seq}: '}{each.text}" for each in proof.doubts])
     if proof.doubts:
         kinds = sorted({doubt.kind for doubt in proof.doubts})
         raise HistoryRefuted(
@@ -103,3 +106,10 @@ def _judge(proof: Proof, view: View | None) -> None:
             session=proof.session_id,
         )
     note(f"proven up to seq {proof.path.head.seq}" + ("" if view is None else f"; {view.source} knows no later end"))
+
+
+def _tell(lines: Sequence[str]) -> None:
+    for line in lines[:_SHOWN]:
+        note(line)
+    if len(lines) > _SHOWN:
+        note(f"... and {len(lines) - _SHOWN} more: -o json has them all")

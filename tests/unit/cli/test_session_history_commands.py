@@ -239,6 +239,28 @@ def test_each_attack_is_named_with_exit_code_3(house: House, log: MemoryLog, say
     assert f"{kind}: seq " in err
 
 
+@pytest.mark.parametrize("cut", [1, 5, 30])
+def test_an_end_that_was_cut_off_is_seen_however_much_it_was(house: House, log: MemoryLog, say: Say, cut: int) -> None:
+    """Also the event that closed the session, and all of it."""
+    builder = chain(29)
+    builder.append("SessionCompleted", outcome="SUCCESS")
+    build(house, log, builder.records)
+    replaced(log, lambda records: records[:-cut])
+    _, err = say("session", "verify", "s-1", code=3)
+    assert f"cut-tail: seq 30: slot 0 knows seq 30, {builder.events[-1].hash.hex()[:12]}" in err
+    assert f"the records end at seq {30 - cut}" in err
+
+
+def test_many_doubts_are_counted_for_people_and_listed_for_programs(house: House, log: MemoryLog, say: Say) -> None:
+    build(house, log, chain(50).records)
+    replaced(log, ATTACKS[STRIPPED])
+    out, err = say("session", "verify", "s-1", code=3, form="text")
+    assert "doubts" in out
+    assert "... and 30 more" in err
+    assert err.count("stripped-hash: seq ") == 20
+    assert len(json.loads(say("session", "verify", "s-1", code=3)[0])["doubts"]) == 50
+
+
 def test_a_change_in_an_export_is_named_with_exit_code_3(house: House, say: Say, tmp_path: Path) -> None:
     house.shard(chain().records)
     file = tmp_path / "x"
