@@ -26,11 +26,20 @@ class ChainedRecord(NamedTuple):
 
 def chained(session: ImportedSession, schemas: SchemaSet) -> list[ChainedRecord]:
     """Number, link and encode a session's events. Raises InvalidEvent, naming session, event and field."""
-    parent = None if session.parent is None else chained(session.parent, schemas)
+    ancestors = [session]
+    while (parent := ancestors[-1].parent) is not None:
+        ancestors.append(parent)
+    records: list[ChainedRecord] = []
+    for each in reversed(ancestors):
+        records = _chained(each, schemas, records)
+    return records
+
+
+def _chained(session: ImportedSession, schemas: SchemaSet, parent: Sequence[ChainedRecord]) -> list[ChainedRecord]:
     records: list[ChainedRecord] = []
     prev_hash: bytes | None = None
     for seq, (event, parts, native_ref) in enumerate(session.events, start=1):
-        if parent is not None:
+        if session.parent is not None:
             event = _with_hash_of(parent, event)
         writer = schemas.event(event.TYPE)
         meta = {"session_id": session.session_id, "seq": seq, "prev_hash": prev_hash, **parts}
