@@ -38,13 +38,16 @@ _TOKEN = re.compile(
     r"|(?P<other>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null|NaN|-?Infinity))",
     re.S,
 )
+_DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r\ufeff]*")
 
 
 def decoded(literal: str) -> str:
     """The text that a JSON string says; of one with a wrong escape, what stands between its quotes."""
+    if "\\" not in literal:
+        return literal[1:-1]
     try:
-        return str(json.loads(literal, strict=False))
+        return str(_DECODER.decode(literal))
     except ValueError:
         return literal[1:-1]
 
