@@ -28,7 +28,7 @@ from dalsegno.log.schema_set import SchemaSet, WriterSchema
 from dalsegno.model.ids import HASH_BYTES
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.readers.proof import Anchor
-from dalsegno.readers.proof_records import CUT_TAIL, SWAPPED, Raw
+from dalsegno.readers.proof_records import CUT_TAIL, STRIPPED, SWAPPED, Raw
 from dalsegno.state.layout import JournalEntry
 
 CHANGED = "changed-file"
@@ -217,6 +217,8 @@ def _take(section: Section, number: int, found: Mapping[str, Any]) -> Fault | No
     section.facts = _facts(found)
     if section.facts is None:
         return Fault(CHANGED, number, "", "it is neither a schema nor a record nor the end of a session")
+    if section.facts.head_seq and section.facts.head_hash is None:
+        return Fault(STRIPPED, number, "head_hash", f"it does not name the hash of seq {section.facts.head_seq}")
     return None
 
 

@@ -60,16 +60,16 @@ def needs_audit(section: Section) -> bool:
 
 
 def section_of(lines: Iterable[bytes], session_id: str) -> Section:
-    """The session's section of an export. A file of one section is taken as it is: its names may have been changed.
-    Raises NotFound."""
-    sections = list(read_sections(lines))
-    for section in sections:
+    """The session's section of an export: the one that says so, else (that may have been changed) the first one with a
+    key of it. Raises NotFound."""
+    named, start = None, f"{session_id}:".encode()
+    for section in read_sections(lines):
         if section.facts is not None and section.facts.session == session_id:
             return section
-    start = f"{session_id}:".encode()
-    for section in sections:
-        if any((line.raw.key or b"").startswith(start) for line in section.records):
-            return section
+        if named is None and any((line.raw.key or b"").startswith(start) for line in section.records):
+            named = section
+    if named is not None:
+        return named
     raise NotFound(
         f"the file holds no records of session {session_id}",
         wanted="an export of this session",

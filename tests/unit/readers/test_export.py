@@ -236,6 +236,23 @@ def test_a_damaged_section_is_refused_whole_and_the_one_before_is_told(house: Ho
     assert len(log.records("t.events")) == 12
 
 
+def test_an_end_without_its_hash_is_named(house: House) -> None:
+    house.shard(chain().records)
+    lines = exported(house)
+    lines[-2] = json.dumps(json.loads(lines[-2]) | {"head_hash": None}).encode() + b"\n"
+    assert kinds(judged(signed(lines))) == {STRIPPED}
+
+
+def test_of_several_sessions_the_one_that_is_asked_for_is_judged(house: House) -> None:
+    house.shard([*chain().records, *chain(4, "s-10").records])
+    lines = exported(house, "s-10") + exported(house)
+    assert [len(section_of(lines, name).records) for name in ("s-1", "s-10")] == [12, 4]
+    renamed = [line.replace(b'{"session": "s-1"', b'{"session": "s-2"') for line in lines]
+    found = section_of(renamed, "s-1")
+    assert len(found.records) == 12
+    assert kinds(prove_export(found, "s-1", NO_AUDIT, None)) == {CHANGED}
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
