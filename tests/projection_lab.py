@@ -7,14 +7,16 @@ from typing import Any
 
 from dalsegno.projections.base import Projection, RowId
 from dalsegno.testing.builder import SessionBuilder, Written
-from shard_lab import folded, reads
+from shard_lab import Lab, apply, reads
 
 
 def rows_of(
     projection: Projection[Any], builder: SessionBuilder, records: Iterable[Written] | None = None
 ) -> dict[RowId, Any]:
-    """Row by id, after ``records``, else the builder's. Every row fits its Avro schema."""
-    shard = folded(builder.records if records is None else records, projections=[projection])
+    """Row by id, after ``records``, else the builder's, each in a batch of its own. Every row fits its schema."""
+    shard = Lab().open(projections=[projection])
+    for record in builder.records if records is None else records:
+        apply(shard, [record])
     rows = dict(reads(shard).rows(projection.name, builder.session_id))
     for row in rows.values():
         assert shard.forms.value(projection.name, row)

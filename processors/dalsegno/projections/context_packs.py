@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from dalsegno.model.lifecycle import Verdict
-from dalsegno.model.lifecycle.state import TOOL, bounded, id_in
+from dalsegno.model.lifecycle.state import bounded, id_in
 from dalsegno.model.records import Event
 from dalsegno.projections.base import Projection, RowId, Rows, clock, cut, first, kept_id, put_members
 from dalsegno.projections.rows import ContextPackRow, ItemSource
@@ -47,8 +47,8 @@ class ContextPacks(Projection[ContextPackRow]):
             return
         item_id = id_in(event.body, _SOURCES[event.type])
         if event.type == "SubSessionEnded":
-            # It need not name the call; the rules know it by the child.
-            item_id = next((id for kind, id in verdict.closed if kind == TOOL), item_id)
+            # It need not name the call that it closes; the rules know it by the child.
+            item_id = next((id for _, id in verdict.closed), item_id)
         if item_id:
             source = ItemSource(type=event.type, seq=event.seq, uri=cut(event.body.get("source_uri")))
             rows.private.put((item_id,), source)
@@ -138,21 +138,26 @@ def assembled(pack_id: str, row_of: Callable[[RowId], ContextPackRow | None]) ->
     """
     steps: list[tuple[str, ContextPackRow]] = []
     wanted: str | None = bounded(pack_id)
+    below: int | None = None
     while wanted is not None:
         pack = row_of((wanted,))
         # A pack is built on an earlier one; one that was built again since is not the one that was meant.
-        if pack is None or pack.seq is None or (steps and pack.seq >= (steps[-1][1].seq or 0)):
+        if pack is None or pack.seq is None or (below is not None and pack.seq >= below):
             return Assembled([], wanted)
         steps.append((wanted, pack))
-        wanted = pack.base_pack_id
+        wanted, below = pack.base_pack_id, pack.seq
     items: list[ContextPackRow] = []
     for id, pack in reversed(steps):
         if pack.removed:
             gone = {row.item_id for row in _members(row_of, (id, REMOVED), pack.removed)}
             items = [item for item in items if item.item_id not in gone]
-        for added in sorted(_members(row_of, (id, ITEM), pack.added), key=lambda row: row.position or 0):
-            items.insert(max(0, added.position or 0), added)
+        for added in sorted(_members(row_of, (id, ITEM), pack.added), key=_place):
+            items.insert(_place(added), added)
     return Assembled(items)
+
+
+def _place(item: ContextPackRow) -> int:
+    return 0 if item.position is None else max(0, item.position)
 
 
 def _members(row_of: Callable[[RowId], ContextPackRow | None], prefix: RowId, count: int) -> list[ContextPackRow]:

@@ -128,6 +128,14 @@ def test_what_the_end_leaves_out_the_start_has_said() -> None:
     assert (row.rule_id, row.rule_digest, row.input_digest, row.tokens_before) == (*KEY.values(), 90)
 
 
+def test_what_the_end_says_counts_more_than_its_start(strict: SessionBuilder) -> None:
+    start(strict, tokens_before=90)
+    other = {"rule_id": "other", "rule_digest": digest_of("o"), "input_digest": digest_of("i")}
+    complete(strict, **other, tokens_before=0)
+    row = only(strict)
+    assert (row.rule_id, row.rule_digest, row.input_digest, row.tokens_before) == (*other.values(), 0)
+
+
 def test_a_failure_of_what_nobody_started() -> None:
     """Its start was erased."""
     builder = SessionBuilder("s-1", profile="OBSERVED").begin()

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.projections.base import RowId
 from dalsegno.projections.context_packs import COMPRESSIONS_LISTED, Assembled, ContextPacks, assembled
 from dalsegno.projections.rows import ContextPackRow
 from dalsegno.testing.builder import START_MICROS, STEP_MICROS, SessionBuilder, blob, digest_of
+from examples import examples
 from projection_lab import rows_of
 
 MEMBERS = ("item", "removed", "dropped")
@@ -200,6 +202,16 @@ def test_the_newest_event_counts(observed: SessionBuilder) -> None:
     assert rows(observed)["p", "item", 0].source_seq == observed.events[-1].seq - 1
 
 
+def test_a_sub_session_of_a_call_that_had_failed_is_known_by_what_it_names(observed: SessionBuilder) -> None:
+    for type_, fields in STARTED:
+        observed.append(type_, tool_call_id="call", **fields)
+    observed.append("ToolCallFailed", tool_call_id="call", attempt=1, reason="TIMEOUT", error=ERROR)
+    observed.append("SubSessionEnded", child_session="c", tool_call_id="call", outcome="SUCCESS")
+    assert observed.verdicts[-1] == Verdict()
+    build(observed, "p", added=[item("call")])
+    assert rows(observed)["p", "item", 0].source_type == "SubSessionEnded"
+
+
 def test_a_sub_session_that_does_not_name_its_call(observed: SessionBuilder) -> None:
     for type_, fields in STARTED:
         observed.append(type_, tool_call_id="call", **fields)
@@ -225,6 +237,12 @@ def test_an_item_whose_mode_changed(builder: SessionBuilder) -> None:
     build(builder, "p", added=[item("a", 0), item("b", 1)])
     build(builder, "q", "p", removed=["a"], added=[item("a", 0, mode="REFERENCE")])
     assert [(row.item_id, row.mode) for row in whole(builder, "q").items] == [("a", "REFERENCE"), ("b", "FULL")]
+
+
+def test_the_lowest_position_is_taken_first(builder: SessionBuilder) -> None:
+    build(builder, "p", added=[item("x", 0)])
+    build(builder, "q", "p", added=[item("b", 1), item("a", 0)])
+    assert names(whole(builder, "q")) == ["a", "b", "x"]
 
 
 def test_positions_outside_the_pack_are_its_ends(builder: SessionBuilder) -> None:
@@ -253,6 +271,7 @@ def test_a_base_that_was_built_again_since_is_not_the_one_that_was_meant(observe
 ITEMS = st.lists(st.integers(0, 9), unique=True, max_size=6)
 
 
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.tuples(ITEMS, st.integers(0, 5), st.sets(st.integers(0, 9))), min_size=1, max_size=6))
 def test_every_pack_comes_back_from_its_difference(packs: list[tuple[list[int], int, set[int]]]) -> None:
     """Any list of items, given as a difference to any earlier pack, of which any part that stays in order is kept."""

@@ -112,3 +112,90 @@ def test_a_turn_of_no_stage_leaves_the_newest(strict: SessionBuilder) -> None:
     strict.append("StageCompleted", stage_id="a.1")
     strict.append("TurnStarted", turn_id="t1")
     assert row_of(strict).stage_id == "a.1"
+
+
+# --- states, totals, verdicts, what was broken ------------------------------------------------------------------------
+
+ERROR = {"error_class": "c" * 600, "message": "m" * 600, "retryable": False}
+STATES: list[tuple[str, dict[str, Any], str]] = [
+    ("SessionPaused", {"by_limit": True}, "PAUSED"),
+    ("SessionResumed", {"by_limit": True}, "RUNNING"),
+    ("SessionFailed", {"error": ERROR}, "FAILED"),
+]
+
+
+def test_states_one_after_the_other() -> None:
+    builder = SessionBuilder("s-1")
+    assert builder.append("SessionCreated", profile="STRICT", workflow_name="w").event is not None
+    assert row_of(builder).status == "CREATED"
+    builder.start()
+    assert row_of(builder).status == "RUNNING"
+    for type_, fields, status in STATES:
+        builder.append(type_, **fields)
+        assert row_of(builder).status == status
+    assert (row_of(builder).error_class, row_of(builder).error_message) == ("c" * 500, "m" * 500)
+
+
+@pytest.mark.parametrize(("taken", "status"), [("SessionPaused", "PAUSED"), ("NoteRecorded", "RUNNING")])
+def test_of_an_erased_event_only_the_state_is_left(strict: SessionBuilder, taken: str, status: str) -> None:
+    strict.append(taken)
+    row = row_of(strict, [*strict.records, strict.amend([strict.records[-1]])])
+    assert (row.status, row.stubs, row.events) == (status, 1, strict.events[-1].seq)
+
+
+def test_a_session_of_stubs(strict: SessionBuilder) -> None:
+    """The row is there although no fold has made it."""
+    row = row_of(strict, [*strict.records, strict.amend(strict.records)])
+    assert (row.status, row.stubs, row.workflow_name) == ("RUNNING", len(strict.records), "")
+
+
+def test_totals(strict: SessionBuilder) -> None:
+    usage = {"input": 1, "output": 2, "cache_read": 3, "cache_creation": 4, "reasoning": 5}
+    nothing = dict.fromkeys(usage)
+    for number, (used, cost) in enumerate(((usage, 6), (nothing, None), (usage, 6))):
+        asked = {"inference_id": f"i{number}", "attempt": 1}
+        strict.append("InferenceRequested", **asked, purpose="OTHER", model="asked")
+        strict.append("InferenceCompleted", **asked, usage=used, cost_usd_micros=cost, model="answered", complete=True)
+    row = row_of(strict)
+    assert (row.inferences, row.input_tokens, row.output_tokens, row.cache_read_tokens) == (3, 2, 4, 6)
+    assert (row.cache_creation_tokens, row.reasoning_tokens, row.cost_usd_micros) == (8, 10, 12)
+    assert row.model == "answered"
+
+
+def test_the_model_is_the_newest_that_is_known() -> None:
+    builder = SessionBuilder("s-1", profile="OBSERVED").begin()
+    for number, (asked, answered, known) in enumerate(
+        [(None, None, None), ("a", None, "a"), (None, None, "a"), (None, "b", "b"), ("c", "d", "d")]
+    ):
+        inference = {"inference_id": f"i{number}", "attempt": 1}
+        builder.append("InferenceRequested", **inference, purpose="OTHER", model=asked)
+        builder.append("InferenceCompleted", **inference, model=answered, complete=True)
+        assert row_of(builder).model == known
+
+
+def test_verdicts_and_their_amendment(strict: SessionBuilder) -> None:
+    asked = {"validation_id": "v", "validator": "tests"}
+    strict.append("MessageReceived", message_id="m", role="USER")
+    strict.append("ValidationRequested", **asked, target_id="m")
+    strict.append("ValidationDecided", validation_id="v", basis="PURE", verdict="REJECT", score="0", intermediate=False)
+    assert (row_of(strict).verdict, row_of(strict).score) == ("REJECT", "0")
+    strict.append("ValidationRequested", **{**asked, "validation_id": "w"}, target_id="m")
+    strict.append("ValidationDecided", validation_id="w", basis="PURE", verdict="PASS", score="1", intermediate=True)
+    assert row_of(strict).verdict == "REJECT", "an intermediate verdict is none of the session's"
+    strict.append("ValidationAmended", validation_id="v", verdict="INCONCLUSIVE", score=None)
+    assert (row_of(strict).verdict, row_of(strict).score) == ("INCONCLUSIVE", None)
+
+
+def test_broken_rules_are_counted_where_they_hold_and_where_they_do_not() -> None:
+    """An approval without its decision (P2) is a finding where the profile relaxes it, else a violation."""
+    found = {}
+    for profile in ("STRICT", "OBSERVED"):
+        builder = SessionBuilder("s-1", profile=profile).begin()
+        builder.append("ApprovalExpired", approval_id="never asked")
+        builder.append("ToolCallStarted", tool_call_id="never asked", attempt=2, executor="e")
+        row = row_of(builder)
+        verdicts = builder.verdicts
+        assert row.violations == sum(bool(verdict.violations) for verdict in verdicts)
+        assert row.findings == sum(len(verdict.findings) for verdict in verdicts)
+        found[profile] = (row.violations, row.findings)
+    assert found == {"STRICT": (2, 0), "OBSERVED": (1, 1)}
