@@ -11,18 +11,22 @@ from typing import Any
 import pytest
 
 from dalsegno.errors import BadLine, NotFound
+from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.schema_set import SchemaSet
+from dalsegno.readers import local
 from dalsegno.readers.export import CHANGED, export_lines, read_sections
+from dalsegno.readers.local import LocalReader
 from dalsegno.readers.proof import Proof
 from dalsegno.readers.proof_records import CUT_TAIL, FORGED, STRIPPED, SWAPPED
 from dalsegno.readers.proving import needs_audit, prove_export, section_of
 from dalsegno.readers.take_back import take_back
+from dalsegno.snapshots.catalog import TopicIdentity
 from dalsegno.testing.builder import SessionBuilder, Written, tombstone, write
 from dalsegno.testing.memory_log import MemoryLog
 from history_lab import NO_AUDIT, SESSION, chain, kinds
 from log_samples import toy, writer_of
-from reader_lab import House
+from reader_lab import TOPIC_ID, House
 from shard_lab import apply
 
 
@@ -105,6 +109,23 @@ def test_records_that_cannot_be_read_are_exported_as_they_are(house: House) -> N
     assert proof.unproven
     with pytest.raises(BadLine, match="does not hold the schema"), Publisher(MemoryLog(1).connect()) as publisher:
         take_back(publisher, lines, "x")
+
+
+def test_a_machine_without_shards_exports_and_judges_by_the_newest_snapshot(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = house.shard(chain().records)
+    house.snapshot(shard)
+    here = exported(house)
+    monkeypatch.setattr(LocalReader, "_identity", lambda _: TopicIdentity("c", TOPIC_ID, 1))
+    monkeypatch.setattr(local, "read_catalog", lambda *_: house.catalog)
+    reader = house.reader(data=tmp_path / "empty", kafka=lambda: KafkaConfig("nobody:1"))
+    view = reader.of_session(SESSION)
+    assert view.source.startswith("snapshot ")
+    assert [line.encode() for line in export_lines(reader, view, SESSION)] == here
+    cut = prove_export(section_of(here[:-4], SESSION), SESSION, NO_AUDIT, view)
+    assert kinds(cut) == {CUT_TAIL}
+    assert f"{view.source} knows seq 12" in " ".join(doubt.text for doubt in cut.doubts)
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------
