@@ -260,6 +260,7 @@ def test_files_of_other_formats(name: str, imports: Imports, tmp_path: Path) -> 
     if not others:
         pytest.skip("the shared recordings are missing")
     foreign = [recording.path for recording in others]
+    foreign += [report for recording in recordings() for report in recording.reports]
     for number, text in enumerate(("[]", "{}", '"text"', "1", "null", "<html>", "[" * 100_000)):
         foreign.append(tmp_path / f"{number}.json")
         foreign[-1].write_text(text)

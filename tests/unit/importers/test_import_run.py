@@ -56,17 +56,6 @@ def info(at: float, data: Any = 0) -> dict[str, Any]:
 
 
 @needs_traces
-def test_a_second_import_adds_nothing(log: MemoryLog, publisher: Publisher) -> None:
-    first = run(publisher, THEORY)
-    assert (first.as_data()["new"], first.appended) == (100, 3200)
-    before = stored(log)
-    assert len(before) == len(set(before)) == 3200
-    second = run(publisher, THEORY)
-    assert (second.as_data()["same"], second.appended) == (100, 0)
-    assert stored(log) == before
-
-
-@needs_traces
 @pytest.mark.parametrize("sent", [1, 33, 3199])
 def test_an_import_cut_off_in_the_middle_is_completed_by_the_next(
     sent: int, log: MemoryLog, publisher: Publisher

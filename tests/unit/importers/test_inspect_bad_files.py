@@ -11,10 +11,8 @@ import pytest
 from dalsegno.errors import BadInputFile
 from dalsegno.importers.inspect_ai.file import Limits
 from inspect_logs import (
-    BROWSER,
     HEADER,
     THEORY,
-    TRACES,
     model_event,
     needs_traces,
     sample,
@@ -31,17 +29,6 @@ def refused(path: Path, limits: Limits | None = None) -> BadInputFile:
     assert caught.value.todo
     assert caught.value.wanted
     return caught.value
-
-
-@needs_traces
-@pytest.mark.parametrize("tenth", range(10))
-@pytest.mark.parametrize("source", [THEORY, BROWSER], ids=["eval", "json"])
-def test_a_file_cut_at_ten_places(source: Path, tenth: int, tmp_path: Path) -> None:
-    # case C46
-    data = source.read_bytes()
-    path = tmp_path / source.name
-    path.write_bytes(data[: len(data) * tenth // 10 + (3 if tenth else 0)])
-    refused(path)
 
 
 @needs_traces
@@ -73,14 +60,6 @@ def test_empty_missing_and_not_text(tmp_path: Path) -> None:
     assert "byte 10 is no UTF-8" in str(refused(path))
     refused(tmp_path / "nowhere.eval")
     refused(tmp_path)
-
-
-@needs_traces
-def test_files_of_other_harnesses() -> None:
-    others = [p for p in TRACES.parent.rglob("*.*") if p.parent != TRACES and p.suffix in (".json", ".jsonl", ".traj")]
-    assert len(others) > 10
-    for path in others:
-        refused(path)
 
 
 @pytest.mark.parametrize(

@@ -170,13 +170,6 @@ def test_every_native_record_is_mapped_or_kept_and_the_report_says_so(path: Path
     assert report["events_made"] == sum(len(events) for events in decoded(path))
 
 
-def test_two_imports_give_the_same_keys_and_bytes_wherever_the_file_lies(tmp_path: Path) -> None:
-    copy = tmp_path / "renamed.eval"
-    copy.write_bytes(THEORY.read_bytes())
-    again = sessions_of(copy)
-    assert [chained(one, SCHEMAS) for one in again] == [chained(one, SCHEMAS) for one in sessions(THEORY)]
-
-
 def test_the_same_log_as_json_gives_the_same_sessions(tmp_path: Path) -> None:
     whole = {**native_header(THEORY), "samples": native_samples(THEORY)}
     path = tmp_path / "theory.json"
