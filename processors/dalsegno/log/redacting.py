@@ -99,7 +99,7 @@ class _Walk(TextRedactor):
         if kind == "string" and isinstance(value, str) and not is_id(path):
             self.found.append(Found(rule, path, value))
             return rule.marker
-        self.found += [Found(rule, path, each, whole=False) for each in ("", *self._texts_in(kind, value))]
+        self.found += [Found(rule, path, each) for each in ("", *self._texts_in(kind, value))]
         if isinstance(value, list | tuple):
             return []
         if not nullable:
@@ -151,7 +151,7 @@ class _Walk(TextRedactor):
         inline = _inline(blob) or b""
         text = _as_text(inline)
         self.found.append(Found(rule, path, text))
-        self.found += [Found(rule, path, each, whole=False) for each in said(text, spans(text) or [])]
+        self.found += [Found(rule, path, each) for each in said(text, spans(text) or [])]
         return self._written({**blob, "media_type": "text/plain; charset=utf-8"}, inline, rule.marker.encode())
 
     def _written(self, blob: Mapping[str, Any], before: bytes, content: bytes) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class TextRedactor:
                 first = bisect_right(found, span.start, key=_start)
                 inside = found[first : bisect_left(found, span.end, key=_start)]
                 values = ("", *said(raw, inside, span.start))
-                self.found += [Found(rule, at, each, whole=False) for each in values]
+                self.found += [Found(rule, at, each) for each in values]
             else:
                 self.found.append(Found(rule, at, decoded(raw) if span.kind == "TEXT" else raw))
             return encoded(rule.marker)

@@ -34,12 +34,11 @@ class Compiled(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Something that a rule took out. ``whole``: at once, as a text."""
+    """A text that a rule took out; of an object or a list, an empty one and each text in it."""
 
     rule: Compiled
     path: Path
     value: str
-    whole: bool = True
 
 
 def notes(found: Sequence[Found], clean: Clean) -> list[dict[str, Any]]:
@@ -63,7 +62,7 @@ def _pointer(path: Path, clean: Clean) -> str:
 
 
 def _digest(found: Found) -> bytes | None:
-    if not (found.rule.digest and found.whole and may_be_random(found.value)):
+    if not (found.rule.digest and may_be_random(found.value)):
         return None
     return sha256(found.value.encode("utf-8", "surrogatepass")).digest()
 

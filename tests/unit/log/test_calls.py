@@ -170,9 +170,10 @@ def test_a_child_whose_end_was_not_stored_is_not_named(publisher: MemoryPublishe
 def test_a_start_that_is_refused_opens_no_child(publisher: MemoryPublisher) -> None:
     session = publisher.session("s-1")
     session.append(events.SessionCreated(workflow_name="w", profile="STRICT"))
-    with pytest.raises(InvalidEvent):
+    with pytest.raises(InvalidEvent) as caught:
         session.child("c0", workflow_name="part", session_id="kid")
     publisher.session("kid").close()
+    assert caught.tb  # what it holds, the child too, was not let go by chance
     with pytest.raises(SessionOpen):
         begin(publisher, "s-2").child("c0", workflow_name="part", session_id="s-1")
 

@@ -160,6 +160,18 @@ def test_what_may_be_random(value: str, may: bool) -> None:
     assert may_be_random(value) is may
 
 
+def test_no_digest_where_the_rule_does_not_say_that_its_values_are_random(publisher: MemoryPublisher) -> None:
+    found = written(publisher, call({"password": "Zr81bQ0xLm3TvW9uYc5HaPd7"}))
+    assert [each["digest"] for each in found["meta"]["redactions"]] == [None]
+
+
+@pytest.mark.parametrize("secret", [{"deep": ["Zr81bQ0xLm3TvW9uYc5HaPd7"]}, ["Zr81bQ0xLm3TvW9uYc5HaPd7"], {}])
+def test_no_digest_of_what_has_parts(publisher: MemoryPublisher, secret: Any) -> None:
+    rules = Redactor([RedactionRule(name="r", pointer="/arguments/inline/password", digest=True)])
+    found = written(publisher, call({"password": secret}), rules)
+    assert [each["digest"] for each in found["meta"]["redactions"]] == [None]
+
+
 def test_two_values_in_one_place_have_no_digest(publisher: MemoryPublisher) -> None:
     found = written(publisher, events.NoteRecorded(kind=f"{KEY} {KEY[:-1]}A"))
     assert [each["digest"] for each in found["meta"]["redactions"]] == [None]
