@@ -1,34 +1,20 @@
-"""mini-swe-agent's trajectories (``.traj.json``): one session per file, its verdict from a report of SWE-bench.
+"""One trajectory as one session.
 
-An assistant's message is an answer of the model, with the provider's response in ``extra.response``. What it asks for
-stands in its text (format 1: exactly one bash block) or in ``extra.actions`` (format 1.1); the message that follows
-is what came back. A command whose output ends the run has no such message: what follows it is the submission.
+A command whose output ends the run has no message of its own: what follows it is the submission.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from dalsegno.importers.base import ImportedSession, Importer, ImportReport
+from dalsegno.importers.base import ImportedSession, ImportReport
 from dalsegno.importers.builder import SessionBuilder, Source
 from dalsegno.importers.fields import Fields
-from dalsegno.importers.json_file import bad_file, foreign, object_at, objects_at, read_object
+from dalsegno.importers.mini_swe_agent.message import Message, usage_of
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
-from dalsegno.importers.payload import (
-    TEXT_TYPE,
-    content_text,
-    count,
-    digest_json,
-    json_bytes,
-    micros,
-    parse_time,
-    short_text,
-    text_bytes,
-)
-from dalsegno.importers.transcript import OpenCall, Transcript, Wanted
+from dalsegno.importers.payload import digest_json, micros, short_text
+from dalsegno.importers.transcript import OpenCall, Transcript
 from dalsegno.model.events import (
     InferenceCompleted,
     MessageReceived,
@@ -36,7 +22,6 @@ from dalsegno.model.events import (
     SessionCompleted,
     SessionCreated,
     SessionFailed,
-    Usage,
     ValidationDecided,
     ValidationRequested,
     VerdictReported,
@@ -45,104 +30,13 @@ from dalsegno.model.payloads import MessageRole, ToolFailureReason, Verdict
 from dalsegno.model.records import Actor
 
 HARNESS = Actor("HARNESS", "mini-swe-agent")
-_WANTED = "a trajectory of mini-swe-agent"
-_FORMATS = (None, "mini-swe-agent-1", "mini-swe-agent-1.1")
-_WANTED_REPORT = "a report of SWE-bench on one instance"
-_ACTION = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
-_RETURN_CODE = re.compile(r"<returncode>(-?\d{1,9})</returncode>")
-_TIMED_OUT = re.compile(r"The last command <command>.*</command> timed out", re.DOTALL)
 _ROLES: dict[str, MessageRole] = {"system": "SYSTEM", "user": "USER"}
 _ENDED_BY_LIMIT = frozenset({"LimitsExceeded", "TimeExceeded", "RepeatedFormatError"})
 _SUBMITTED = "Submitted"
 _VALIDATOR = "swe-bench"
-_REPORT_NAME = ".report.json"
 
 
-class MiniSweAgentImporter(Importer):
-    """mini-swe-agent, formats 1 and 1.1."""
-
-    name = "mini-swe-agent"
-    about = "mini-swe-agent's .traj.json; the verdict of SWE-bench with --report"
-    takes_reports = True
-
-    def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
-        document = read_object(path, _WANTED, needs=("info", "messages"))
-        info = object_at(path, "/info", document["info"], _WANTED)
-        messages = objects_at(path, "/messages", document["messages"], _WANTED)
-        if not info.get("mini_version"):
-            raise foreign(path, "/info", "no /mini_version", _WANTED)
-        if document.get("trajectory_format") not in _FORMATS:
-            found = f"{document['trajectory_format']!r}, known are 1 and 1.1"
-            raise foreign(path, "/trajectory_format", found, _WANTED)
-        for index, message in enumerate(messages):
-            if not isinstance(message.get("role"), str):
-                raise foreign(path, f"/messages/{index}", "no /role", _WANTED)
-        run = _Run(self.id, document, info, messages, report)
-        run.map()
-        verdict = self._verdict(path, document)
-        if verdict is not None:
-            run.judge(verdict)
-        yield run.session()
-
-    def _verdict(self, path: Path, document: dict[str, Any]) -> Fields | None:
-        """What the report on this file says. It names no session: its file is named after the instance, or after this
-        file, or stands in a folder that is."""
-        names = {str(document.get("instance_id")), path.name.removesuffix(".json").removesuffix(".traj")}
-        found: dict[Path, str] = {}
-        for report in self.reports:
-            own = report.name.removesuffix(_REPORT_NAME) if report.name.endswith(_REPORT_NAME) else report.parent.name
-            if own in names:
-                found[report] = own
-        if len(found) > 1:
-            raise bad_file(
-                path, "", "two reports: " + ", ".join(map(str, found)), "at most one", "give only one of them"
-            )
-        self.reports_used.update(found)
-        return next((_read_report(report, own) for report, own in found.items()), None)
-
-
-def _read_report(path: Path, instance: str) -> Fields:
-    data = read_object(path, _WANTED_REPORT)
-    if isinstance(data.get(instance), dict):
-        data = data[instance]
-    if not isinstance(data.get("resolved"), bool):
-        raise bad_file(path, "", "no /resolved that is true or false", _WANTED_REPORT)
-    return Fields(data)
-
-
-class _Message(Fields):
-    """One message. ``extra`` are the fields of the object of that name."""
-
-    __slots__ = ("content", "extra", "kind", "response", "source")
-
-    def __init__(self, index: int, data: dict[str, Any]) -> None:
-        super().__init__(data, ("role", "content", "extra"))
-        extra = data.get("extra")
-        self.extra = Fields(extra if isinstance(extra, dict) else {})
-        self.content: Any = data.get("content")
-        self.kind = short_text(data["role"])
-        self.response = Fields(self.extra.take_object("response"))
-        time, _ = parse_time(self.extra.take("timestamp") or self.response.data.get("created"))
-        self.source = Source(f"/messages/{index}", time, digest_json(data))
-
-    @property
-    def text(self) -> str:
-        """All its text, for what can only be read there."""
-        return content_text(self.content)
-
-    @property
-    def return_code(self) -> int | None:
-        """That of a command of which this is the result."""
-        if "returncode" in self.extra.data:
-            return count(self.extra.take("returncode"))
-        found = _RETURN_CODE.match(self.text)
-        return int(found.group(1)) if found else None
-
-    def left(self) -> list[str]:
-        return super().left() + [f"extra.{name}" for name in self.extra.left()]
-
-
-class _Run:
+class Run:
     """One trajectory as one session."""
 
     def __init__(
@@ -156,7 +50,7 @@ class _Run:
         self._report = report
         self._info = Fields(info)
         self._document = Fields(document, ("info", "messages"))
-        self._messages = [_Message(index, message) for index, message in enumerate(messages)]
+        self._messages = [Message(index, message) for index, message in enumerate(messages)]
         instance = self._document.take("instance_id", "unknown")
         times = [message.source.time for message in self._messages if message.source.time is not None]
         self._builder = SessionBuilder(
@@ -223,7 +117,7 @@ class _Run:
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    def _one(self, message: _Message) -> bool:
+    def _one(self, message: Message) -> bool:
         if message.kind == "assistant":
             self._answer(message)
             return True
@@ -242,18 +136,18 @@ class _Run:
         self._script.add(event, message.source)
         return True
 
-    def _answer(self, message: _Message) -> None:
+    def _answer(self, message: Message) -> None:
         response = message.response
         provider = short_text(response.data.get("provider")) or None
         asked = self._script.ask(message.source, provider, self._model)
         self._newest = asked.inference_id
-        wanted = self._wanted(message)
+        wanted = message.wanted()
         said, choices = response.take_object("usage"), response.take_objects("choices")
         blobs = self._builder.blobs
         reasoning = [c["message"].get("reasoning") for c in choices if isinstance(c.get("message"), dict)]
         event = InferenceCompleted(
             inference_id=asked.inference_id,
-            usage=_usage(said),
+            usage=usage_of(said),
             cost_usd_micros=micros(said.get("cost") if "cost" in said else message.extra.data.get("cost")),
             model=short_text(response.data.get("model")) or None,
             response_id=short_text(response.data.get("id")) or None,
@@ -269,19 +163,7 @@ class _Run:
         message.extra.take_each("actions", "cost")
         self._script.answer(asked, event, wanted, message.source)
 
-    def _wanted(self, message: _Message) -> list[Wanted]:
-        actions = message.extra.data.get("actions")
-        if isinstance(actions, list):
-            return [
-                Wanted(str(action.get("tool_call_id") or ""), "bash", json_bytes({"command": action.get("command")}))
-                for action in actions
-                if isinstance(action, dict)
-            ]
-        found = _ACTION.findall(message.text)
-        # Of several blocks, or of none, the harness runs nothing and says so to the model.
-        return [Wanted("", "bash", text_bytes(found[0].strip()), TEXT_TYPE)] if len(found) == 1 else []
-
-    def _result(self, message: _Message) -> bool:
+    def _result(self, message: Message) -> bool:
         """Whether the message is what came back of a command: of the one that it names, else of the newest answer's."""
         call = self._waiting(message)
         if call is None:
@@ -299,7 +181,7 @@ class _Run:
             return True
         code = message.return_code
         if code is None:
-            if not _TIMED_OUT.match(message.text):
+            if not message.timed_out:
                 return False
             calls.start(call.call, source, synthesized=True)
             calls.fail(call.call, source, "TIMEOUT", "TIMEOUT", "the command timed out", message.content)
@@ -309,7 +191,7 @@ class _Run:
         calls.receive(call.call, source, result, "ERROR" if code else "OK", exit_code=code)
         return True
 
-    def _waiting(self, message: _Message) -> OpenCall | None:
+    def _waiting(self, message: Message) -> OpenCall | None:
         native_id = message.take("tool_call_id")
         if native_id is not None:
             return self._script.open_call(str(native_id))
@@ -317,7 +199,7 @@ class _Run:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def _is_end(self, message: _Message) -> bool:
+    def _is_end(self, message: Message) -> bool:
         """Whether the message is how the run ended, which the end of the session says."""
         if message is not self._messages[-1] or not self._info.data.get("exit_status"):
             return False
@@ -352,27 +234,17 @@ class _Run:
             event = SessionFailed(open_ops=open_ops, error=blobs.error(status, told, trace))
         self._script.add(event, end)
 
-    def judge(self, verdict: Fields) -> None:
+    def judge(self, verdict: dict[str, Any]) -> None:
         """The verdict of somebody else on what was submitted, after the end."""
-        report, source = self._report, Source("report", None, digest_json(verdict.data))
+        report, source = self._report, Source("report", None, digest_json(verdict))
         report.records["report"] += 1
         report.mapped["report"] += 1
         validation_id, validator = "swe-bench/v1", Actor("VALIDATOR", _VALIDATOR)
         asked = ValidationRequested(validation_id=validation_id, validator=_VALIDATOR)
         requested = self._script.add(asked, source, validator, synthesized=True)
-        said: Verdict = "PASS" if verdict.data["resolved"] else "REJECT"
-        evidence = [self._builder.blobs.of_json(verdict.data)]
+        said: Verdict = "PASS" if verdict["resolved"] else "REJECT"
+        evidence = [self._builder.blobs.of_json(verdict)]
         reported = VerdictReported(validation_id=validation_id, verdict=said, evidence=evidence)
         told = self._script.add(reported, source, validator, cause=requested)
         decided = ValidationDecided(validation_id=validation_id, basis="REPORTED", verdict=said)
         self._script.add(decided, source, validator, cause=told)
-
-
-def _usage(usage: dict[str, Any]) -> Usage:
-    prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    return Usage(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
-        cache_read=count(prompt.get("cached_tokens")) if isinstance(prompt, dict) else None,
-        reasoning=count(completion.get("reasoning_tokens")) if isinstance(completion, dict) else None,
-    )
