@@ -7,7 +7,6 @@ from itertools import chain, islice
 from typing import Any
 
 import click
-import msgspec
 
 from dalsegno.cli.common import one_match, open_reader
 from dalsegno.cli.completion import complete_projection, complete_session
@@ -18,7 +17,7 @@ from dalsegno.cli.times import moment
 from dalsegno.errors import NotFound, Usage
 from dalsegno.log.topics import projection_topic
 from dalsegno.projections import registry
-from dalsegno.projections.base import Projection, RowId
+from dalsegno.projections.base import Projection, RowId, values_of
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.rows import rollup_rows, session_rows
 from dalsegno.readers.sessions import find_session
@@ -103,7 +102,7 @@ def _sums(reader: LocalReader, projection: Projection[Any]) -> Iterator[tuple[Ro
 
 
 def _shown(ctx: Context, row_id: RowId, row: Any) -> dict[str, Any]:
-    values = msgspec.structs.asdict(row)
+    values = values_of(row)
     for name, value in values.items():
         if name.endswith("_at") and (value is None or isinstance(value, int)):
             values[name] = moment(value)

@@ -1,7 +1,7 @@
-"""The projection ``audit``: for every tool call, the events that bear on it, one small row each. Pure.
+"""The projection ``audit``: one row per tool call, with the events that bear on it. Pure.
 
-The rows of one call answer why it ran, or why not: ``audit_chain.chain`` reads them from the result back to what the
-model was shown. Also events that broke a rule are there, and say which: they had no effect, and prove nothing.
+The row answers why the call ran, or why not: ``audit_chain.chain`` reads it from the result back to what the model was
+shown. Also events that broke a rule are in it, and say which: they had no effect, and prove nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import APPROVAL, INFERENCE, PACK, SUBSESSION, TOOL, bounded, id_in
 from dalsegno.model.records import Event
 from dalsegno.projections.base import Projection, Rows, clock, cut, kept_id
-from dalsegno.projections.rows import AuditLink
+from dalsegno.projections.rows import AuditLink, AuditRow
 
 _TOOL_CALL: Final = "TOOL_CALL"
+_LINKS: Final = 32
+"""Links that a row keeps."""
 _RULES: Final = 8
 """Rules of a policy that a link names."""
 _STANDING: Final = frozenset({"SESSION", "RULE"})
@@ -36,7 +38,7 @@ _REJECTED_BY: Final = {
 """What a rejection of this basis cites."""
 
 
-class Audit(Projection[AuditLink]):
+class Audit(Projection[AuditRow]):
     name = "audit"
     version = 1
     handles = frozenset(
@@ -45,12 +47,12 @@ class Audit(Projection[AuditLink]):
             "ApprovalRequested", "SubSessionEnded", "SessionRecovered",
         }
     )  # fmt: skip
-    row = AuditLink
+    row = AuditRow
     # What later events refer to, by kind and id: where a pack was built, where a model was asked and what it answered,
     # which call an approval is about (and its answer, if others may cite it), which call a child session is.
     private_row = AuditLink
 
-    def fold(self, rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
+    def fold(self, rows: Rows[AuditRow], event: Event, verdict: Verdict) -> None:
         body = event.body
         if event.type == "ContextPackBuilt":
             rows.private.put((PACK, id_in(body, "pack_id")), AuditLink(seq=event.seq, type=event.type))
@@ -65,21 +67,21 @@ class Audit(Projection[AuditLink]):
                 if call is not None:
                     link = _plain(event, verdict)
                     link.says = item["resolution"]
-                    rows.put((call, event.seq), link)
+                    _add(rows, call, link)
         else:
             call = _call_of(rows, event)
             link = _link_of(event, verdict)
-            if call is not None:
-                rows.put((call, event.seq), link)
             _remember(rows, call, event, link)
+            if call is not None:
+                _add(rows, call, link)
 
-    def fold_violation(self, rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
+    def fold_violation(self, rows: Rows[AuditRow], event: Event, verdict: Verdict) -> None:
         call = _call_of(rows, event)
         if call is not None:
-            rows.put((call, event.seq), _link_of(event, verdict))
+            _add(rows, call, _link_of(event, verdict))
 
 
-def _call_of(rows: Rows[AuditLink], event: Event) -> str | None:
+def _call_of(rows: Rows[AuditRow], event: Event) -> str | None:
     """The call that an event is about; None: about none, or about one that nothing here names."""
     body = event.body
     if event.type in _OF_CALL:
@@ -94,9 +96,19 @@ def _call_of(rows: Rows[AuditLink], event: Event) -> str | None:
     return None
 
 
-def _named(rows: Rows[AuditLink], kind: str, id: str) -> str | None:
+def _named(rows: Rows[AuditRow], kind: str, id: str) -> str | None:
     note: AuditLink | None = rows.private.get((kind, id))
     return None if note is None else note.of_call
+
+
+def _add(rows: Rows[AuditRow], call: str, link: AuditLink) -> None:
+    row = rows.get((call,)) or AuditRow()
+    row.links.append(link)
+    if len(row.links) > _LINKS:
+        # Where a call begins and where it has come to matter most.
+        del row.links[_LINKS // 2]
+        row.more += 1
+    rows.put((call,), row)
 
 
 def _link_of(event: Event, verdict: Verdict) -> AuditLink:
@@ -125,7 +137,7 @@ def _plain(event: Event, verdict: Verdict) -> AuditLink:
 # --- what later events refer to ---------------------------------------------------------------------------------------
 
 
-def _asked(rows: Rows[AuditLink], event: Event) -> None:
+def _asked(rows: Rows[AuditRow], event: Event) -> None:
     body = event.body
     pack_id = kept_id(body["pack_id"])
     pack: AuditLink | None = None if pack_id is None else rows.private.get((PACK, pack_id))
@@ -134,7 +146,7 @@ def _asked(rows: Rows[AuditLink], event: Event) -> None:
     rows.private.put((INFERENCE, id_in(body, "inference_id")), note)
 
 
-def _answered(rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
+def _answered(rows: Rows[AuditRow], event: Event, verdict: Verdict) -> None:
     """Only an answer that asks for calls can be their cause."""
     body = event.body
     key = (INFERENCE, id_in(body, "inference_id"))
@@ -150,8 +162,8 @@ def _answered(rows: Rows[AuditLink], event: Event, verdict: Verdict) -> None:
     rows.private.put(key, link)
 
 
-def _remember(rows: Rows[AuditLink], call: str | None, event: Event, link: AuditLink) -> None:
-    """Note what later events refer to, and show in this call's rows what it refers to itself."""
+def _remember(rows: Rows[AuditRow], call: str | None, event: Event, link: AuditLink) -> None:
+    """Note what later events refer to, and show in this call's row what it refers to itself."""
     type_ = event.type
     if type_ == "ToolCallRequested":
         _show(rows, call, INFERENCE, link.inference_id)
@@ -168,11 +180,11 @@ def _remember(rows: Rows[AuditLink], call: str | None, event: Event, link: Audit
             rows.private.put((SUBSESSION, child), AuditLink(of_call=call))
 
 
-def _show(rows: Rows[AuditLink], call: str | None, kind: str, id: str | None) -> None:
-    """In this call's rows what it refers to, unless it is there already."""
+def _show(rows: Rows[AuditRow], call: str | None, kind: str, id: str | None) -> None:
+    """In this call's row what it refers to, unless it is there already."""
     note: AuditLink | None = None if id is None else rows.private.get((kind, id))
     if call is not None and note is not None and note.type and note.of_call != call:
-        rows.put((call, note.seq), note)
+        _add(rows, call, note)
 
 
 # --- what a link shows of its event -----------------------------------------------------------------------------------

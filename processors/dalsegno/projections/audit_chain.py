@@ -1,4 +1,4 @@
-"""``chain``: why a tool call ran, or why not, read from its rows of the projection ``audit``. Pure.
+"""``chain``: why a tool call ran, or why not, read from its row of the projection ``audit``. Pure.
 
 From the result back: the start of that attempt, what authorised it, the approval or the decision behind that, the
 request, the model's answer, and what the model had been shown. What should stand there and does not is named.
@@ -6,11 +6,10 @@ request, the model's answer, and what the model had been shown. What should stan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Final, Literal, NamedTuple
 
-from dalsegno.projections.base import RowId
-from dalsegno.projections.rows import AuditLink
+from dalsegno.projections.rows import AuditLink, AuditRow
 
 Outcome = Literal[
     "EXECUTED", "SIMULATED", "REJECTED", "FAILED", "UNKNOWN_OUTCOME", "RUNNING", "AUTHORIZED", "REQUESTED", "NOTHING"
@@ -34,13 +33,15 @@ class Missing(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """``links`` from the effect to its causes; ``refused``: events of the call that broke a rule and had no effect."""
+    """``links`` from the effect to its causes; ``refused``: events of the call that broke a rule and had no effect;
+    ``left_out``: links that the row does not keep, so that what is missing may be among them."""
 
     outcome: Outcome
     links: tuple[AuditLink, ...]
     edges: tuple[Edge, ...]
     missing: tuple[Missing, ...]
     refused: tuple[AuditLink, ...]
+    left_out: int
 
 
 _RESULTS: Final = ("ToolReceiptRecorded", "SubSessionEnded")
@@ -61,12 +62,9 @@ _SAID: Final[dict[tuple[str, str], Outcome]] = {
 _WAITS: Final = frozenset({"AWAIT_RECEIPT", "UNKNOWN_OUTCOME"})
 
 
-def chain(rows: Iterable[tuple[RowId, AuditLink]], tool_call_id: str) -> Chain:
-    """The causes of one call, from rows of its session (those of other calls are passed over).
-
-    Where the id was used again, this is its newest use.
-    """
-    links = sorted((link for row_id, link in rows if row_id[0] == tool_call_id), key=lambda link: link.seq)
+def chain(tool_call_id: str, row: AuditRow | None) -> Chain:
+    """The causes of one call, from its row (None: there is none). Where its id was used again, of its newest use."""
+    links = sorted(row.links if row is not None else (), key=lambda link: link.seq)
     refused = tuple(link for link in links if link.violations)
     good = [link for link in links if not link.violations]
     requests = [link.seq for link in good if link.type == "ToolCallRequested"]
@@ -75,7 +73,7 @@ def chain(rows: Iterable[tuple[RowId, AuditLink]], tool_call_id: str) -> Chain:
     outcome = _outcome(use)
     walk = _Walk(tool_call_id, good)
     walk.begin(outcome, use)
-    return Chain(outcome, tuple(walk.links), tuple(walk.edges), tuple(walk.missing), refused)
+    return Chain(outcome, tuple(walk.links), tuple(walk.edges), tuple(walk.missing), refused, row.more if row else 0)
 
 
 def _outcome(use: list[AuditLink]) -> Outcome:
@@ -172,12 +170,10 @@ class _Walk:
     def approved(self, effect: AuditLink, answers: Collection[str]) -> list[AuditLink]:
         """The answer, the question, and the policy that wanted leave; what of them is there."""
         id = effect.approval_id
-        why = (
-            "it names no approval" if id is None else f"approval {id} has no such answer among what bears on this call"
-        )
+        why = "it names no approval" if id is None else f"approval {id} has no such answer on the path"
         answer = self.cause(effect, "approval", answers, lambda link: _same(link.approval_id, id), why)
         if answer is None or answer.of_call not in (None, self.tool_call_id):
-            return []  # A grant that was given for another call: the question is among that call's rows.
+            return []  # A grant that was given for another call: the question is in that call's row.
         name = answer.approval_id
         question = self.cause(
             answer,

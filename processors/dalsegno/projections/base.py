@@ -8,9 +8,10 @@ and no floats, and none of them grows with the number of events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, get_args, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dalsegno.model.lifecycle.state import Verdict, bounded
 from dalsegno.model.records import Event
@@ -124,6 +125,29 @@ def put_members(rows: Table[R], prefix: RowId, before: int, members: Sequence[R]
         rows.put((*prefix, place), member)
     for place in range(len(members), before):
         rows.delete((*prefix, place))
+
+
+def values_of(row: Struct) -> dict[str, Any]:
+    """A row as a dict, with the rows inside it as dicts too."""
+    values = structs.asdict(row)
+    for name in _nested_fields(type(row)):
+        values[name] = _plain(values[name])
+    return values
+
+
+@cache
+def _nested_fields(row: type[Struct]) -> tuple[str, ...]:
+    return tuple(name for name, hint in get_type_hints(row).items() if _holds_rows(hint))
+
+
+def _holds_rows(hint: Any) -> bool:
+    return (isinstance(hint, type) and issubclass(hint, Struct)) or any(map(_holds_rows, get_args(hint)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return values_of(value)
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def clock(meta: Mapping[str, Any]) -> int | None:

@@ -66,7 +66,7 @@ class ApprovalRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_
 
 
 class AuditLink(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
-    """One event that bears on a tool call. Id: [tool_call_id, seq]."""
+    """One event, and what it says about the call."""
 
     seq: int = 0
     type: str = ""
@@ -89,6 +89,13 @@ class AuditLink(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fi
     findings: list[str] = []  # Rules that it broke and that do not hold here.
     event_id: str | None = None
     causation_id: str | None = None
+
+
+class AuditRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """The events that bear on one tool call. Id: tool_call_id."""
+
+    links: list[AuditLink] = []
+    more: int = 0  # Links that are not kept.
 
 
 class CompressionRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):

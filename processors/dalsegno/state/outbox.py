@@ -11,7 +11,7 @@ import msgspec
 from dalsegno.errors import Failed, SchemaUnknown
 from dalsegno.log.codec import encode, frame
 from dalsegno.log.schema_set import SchemaSet, WriterSchema
-from dalsegno.projections.base import Projection, RowId
+from dalsegno.projections.base import Projection, RowId, values_of
 from dalsegno.state.keys import OUTBOX, TOTAL, outbox_row_key, split_session_row, split_total, take_text, topic_key
 from dalsegno.state.kv import STATE, KeyReader, KeyValue, scan_prefix
 from dalsegno.state.tables import ProjectionTables, TableSpec
@@ -70,7 +70,7 @@ class RowForms:
     def value(self, projection: str, row: Any) -> bytes:
         """A row as framed Avro."""
         writer = self._writers[projection]
-        return frame(writer, encode(writer, msgspec.structs.asdict(row)))
+        return frame(writer, encode(writer, values_of(row)))
 
     def current(self, kv: KeyReader, item: OutboxItem) -> tuple[bytes, bytes | None]:
         """Topic key and value as they are now; value None where the row is gone."""
@@ -105,18 +105,22 @@ def row_schema(projection: Projection[Any], schemas: SchemaSet) -> WriterSchema:
         found = None
     if found is not None and found.name == name:
         return found
-    hints = get_type_hints(projection.row)
+    return WriterSchema(_avro_record(projection.row, name, set()))
+
+
+def _avro_record(row: type[Any], name: str, named: set[str]) -> dict[str, Any]:
+    hints = get_type_hints(row)
     fields = [
-        {"name": field, "type": _avro_type(hints[field], f"{projection.row.__name__}.{field}", field)}
-        for field in projection.row.__struct_fields__
+        {"name": field, "type": _avro_type(hints[field], f"{row.__name__}.{field}", field, named)}
+        for field in row.__struct_fields__
     ]
-    return WriterSchema({"type": "record", "name": name, "fields": fields})
+    return {"type": "record", "name": name, "fields": fields}
 
 
 _PLAIN = {int: "long", str: "string", bytes: "bytes", bool: "boolean"}
 
 
-def _avro_type(hint: Any, where: str, field: str) -> Any:
+def _avro_type(hint: Any, where: str, field: str, named: set[str]) -> Any:
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, args = get_origin(hint), get_args(hint)
@@ -124,12 +128,17 @@ def _avro_type(hint: Any, where: str, field: str) -> Any:
         return "string"
     if origin in (Union, types.UnionType) and len(args) == 2 and type(None) in args:
         inner = next(arg for arg in args if arg is not type(None))
-        return ["null", _avro_type(inner, where, field)]
+        return ["null", _avro_type(inner, where, field, named)]
     if origin in (list, tuple):
-        return {"type": "array", "items": _avro_type(args[0], where, field)}
+        return {"type": "array", "items": _avro_type(args[0], where, field, named)}
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        if hint.__name__ in named:
+            return hint.__name__
+        named.add(hint.__name__)
+        return _avro_record(hint, hint.__name__, named)
     raise Failed(
         f"the row field {where} has the type {hint}",
-        wanted="int, str, bytes, bool, a list of them, or one of them or None",
+        wanted="int, str, bytes, bool, a row of them, a list of these, or one of these or None",
         todo="change the row of the projection",
         field=field,
     )

@@ -19,7 +19,7 @@ ARGS, OTHER = digest_of("args"), blob(b"other")["digest"]
 
 
 def chain_of(builder: SessionBuilder, *more: Written, call: str = "c") -> Chain:
-    return chain(rows_of(Audit(), builder, [*builder.records, *more]).items(), call)
+    return chain(call, rows_of(Audit(), builder, [*builder.records, *more]).get((call,)))
 
 
 def types(found: Chain) -> list[str]:
@@ -126,7 +126,7 @@ def test_a_call_that_a_person_approved_leads_back_by_question_and_policy() -> No
         (
             "c1",
             29,
-            Missing("approval", 30, "approval write.1/t1/c1/a1 has no such answer among what bears on this call"),
+            Missing("approval", 30, "approval write.1/t1/c1/a1 has no such answer on the path"),
         ),
         ("c1", 30, Missing("authorization", 34, "nothing authorised the call")),
         ("c1", 34, Missing("start", 35, "nothing started attempt 2")),
@@ -440,7 +440,7 @@ def test_a_link_says_who_did_it_and_by_which_rules(builder: SessionBuilder) -> N
     rules = ["r" * 300, *map(str, range(20))]
     decide(builder, "DENY", policy_digest=digest_of("policy"), rule_ids=rules, meta=meta)
     event = builder.events[-1]
-    assert rows_of(Audit(), builder)["c", event.seq] == AuditLink(
+    assert rows_of(Audit(), builder)["c",].links[-1] == AuditLink(
         seq=event.seq, type="PolicyEvaluated", at=event.meta["recorded_at"], actor_kind="POLICY", actor_id="x" * 500,
         says="DENY", policy_digest=digest_of("policy"), rule_ids=[bounded("r" * 300), *map(str, range(7))],
         decision_id="d", event_id=event.meta["event_id"], causation_id="cause",
@@ -464,6 +464,20 @@ def test_a_second_answer_to_a_question_is_there_too(builder: SessionBuilder) -> 
     ask(builder)
     builder.append("ApprovalDenied", approval_id="a", effect="CONTINUE", rejection_source="USER")
     granted = grant(builder)
-    found = rows_of(Audit(), builder)
-    assert (found["c", granted - 1].says, found["c", granted].says) == ("CONTINUE", "ONCE")
-    assert found["c", granted].findings == ["P2"]
+    links = rows_of(Audit(), builder)["c",].links
+    assert [(link.seq, link.says) for link in links[-2:]] == [(granted - 1, "CONTINUE"), (granted, "ONCE")]
+    assert links[-1].findings == ["P2"]
+
+
+def test_of_many_links_the_first_and_the_newest_are_kept(builder: SessionBuilder) -> None:
+    request(builder)
+    authorize(builder, "SIMULATED")
+    for attempt in range(1, 21):
+        builder.append("ToolCallStarted", tool_call_id="c", attempt=attempt, idempotency_key="k")
+        builder.append("ToolCallFailed", tool_call_id="c", attempt=attempt, reason="INFRA", not_started=False)
+    row = rows_of(Audit(), builder)["c",]
+    assert (len(row.links), row.more) == (32, 43 - 32)
+    attempts = [link.attempt for link in row.links if link.type == "ToolCallStarted"]
+    assert attempts == [1, 2, 3, 4, 5, 6, 7, *range(13, 21)]
+    found = chain_of(builder)
+    assert (found.outcome, missing(found), found.left_out) == ("FAILED", ["receipt"], 11)

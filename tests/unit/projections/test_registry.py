@@ -21,6 +21,11 @@ from dalsegno.testing.builder import SessionBuilder
 from shard_lab import apply, folded, reads
 
 
+class Part(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    text: str
+    digest: bytes | None = None
+
+
 class NoteRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
     kind: str
     at: int | None = None
@@ -28,6 +33,8 @@ class NoteRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fiel
     last: bytes = b""
     mood: Literal["GOOD", "BAD"] = "GOOD"
     open: bool = False
+    parts: list[Part] = []
+    best: Part | None = None
 
 
 class Notes(Projection[NoteRow]):
@@ -36,7 +43,11 @@ class Notes(Projection[NoteRow]):
     name, version, handles, row = "notes", 3, frozenset({"NoteRecorded"}), NoteRow
 
     def fold(self, rows: Rows[NoteRow], event: Event, _: Verdict) -> None:
-        rows.put((event.body["kind"],), NoteRow(kind=event.body["kind"], at=event.meta["recorded_at"], last=event.hash))
+        parts = [Part(text="one"), Part(text="two", digest=event.hash)]
+        rows.put(
+            (event.body["kind"],),
+            NoteRow(kind=event.body["kind"], at=event.meta["recorded_at"], last=event.hash, parts=parts, best=parts[1]),
+        )
 
 
 class Floats(Projection[Any]):
@@ -76,6 +87,8 @@ def test_a_projection_from_an_entry_point_is_folded_and_emitted(entries: list[En
     assert name == "NoteRow"
     assert record["kind"] == "a"
     assert record["last"] == builder.events[-1].hash
+    second = {"text": "two", "digest": builder.events[-1].hash}
+    assert (record["parts"], record["best"]) == ([{"text": "one", "digest": None}, second], second)
     assert {writer.name for writer in shard.row_writers()} >= {"dalsegno.row.notes.v3.NoteRow"}
 
 
