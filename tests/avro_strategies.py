@@ -12,7 +12,7 @@ INTS = {"int": 31, "long": 63}
 BLOB = "dalsegno.event.v1.Blob"
 
 
-def records(schema: Any) -> st.SearchStrategy[Any]:
+def records(schema: Any, text: st.SearchStrategy[str] = TEXT) -> st.SearchStrategy[Any]:
     """Values that the schema describes exactly, envelope rules of events included."""
     named: dict[str, st.SearchStrategy[Any]] = {}
 
@@ -20,7 +20,7 @@ def records(schema: Any) -> st.SearchStrategy[Any]:
         if isinstance(part, list):
             return st.one_of([of(branch) for branch in part])
         if isinstance(part, str):
-            return named[part] if part in named else primitive(part)
+            return text if part == "string" else named[part] if part in named else primitive(part)
         kind = part["type"]
         if kind == "array":
             return st.lists(of(part["items"]), max_size=2)
