@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.projections.rows import SessionRow
 from dalsegno.projections.sessions import Sessions
@@ -103,7 +104,7 @@ def test_a_turn_in_a_fork_says_which_stage_it_is_of(strict: SessionBuilder) -> N
     child.append("TurnStarted", turn_id="a.1/t1", agent="w")
     row = row_of(child, [*strict.records, *child.records])
     assert (row.stage_id, row.agent, row.forked_from, row.parent_session) == ("a.1", "w", "s-1", "s-1")
-    assert (row.relation, row.forked_at_seq) == ("FORK", strict.events[-1].seq)
+    assert (row.status, row.relation, row.forked_at_seq) == ("RUNNING", "FORK", strict.events[-1].seq)
 
 
 def test_a_turn_of_no_stage_leaves_the_newest(strict: SessionBuilder) -> None:
@@ -199,3 +200,14 @@ def test_broken_rules_are_counted_where_they_hold_and_where_they_do_not() -> Non
         assert row.findings == sum(len(verdict.findings) for verdict in verdicts)
         found[profile] = (row.violations, row.findings)
     assert found == {"STRICT": (2, 0), "OBSERVED": (1, 1)}
+
+
+def test_an_event_may_break_rules_of_both_kinds() -> None:
+    builder = SessionBuilder("s-1", profile="OBSERVED").begin()
+    builder.append("ToolCallRequested", tool_call_id="c", name="t", effect="WRITE")
+    builder.append("ToolCallAuthorized", tool_call_id="c", basis="SIMULATED")
+    builder.append("ToolCallStarted", tool_call_id="c", attempt=1, executor="e")
+    builder.append("ToolCallFailed", tool_call_id="c", attempt=1, reason="TIMEOUT")
+    builder.append("ToolRetryDecided", tool_call_id="c", attempt=2, retry=True)
+    assert builder.verdicts[-1] == Verdict(("U4",), ("P2",))
+    assert (row_of(builder).violations, row_of(builder).findings) == (1, 1)
