@@ -59,6 +59,8 @@ _SAID: Final[dict[tuple[str, str], Outcome]] = {
     ("SessionRecovered", "FAILED"): "FAILED",
     ("SessionRecovered", "ABANDONED"): "FAILED",
 }
+_ONCE_A_USE: Final = frozenset({"ToolCallRequested", "ToolCallAuthorized", "ToolCallStarted"})
+"""Types whose links belong to one use of an id; grants and answers may serve a later one."""
 _WAITS: Final = frozenset({"AWAIT_RECEIPT", "UNKNOWN_OUTCOME"})
 
 
@@ -71,7 +73,7 @@ def chain(tool_call_id: str, row: AuditRow | None) -> Chain:
     since = requests[-1] if requests else 0
     use = [link for link in good if link.seq >= since]
     outcome = _outcome(use)
-    walk = _Walk(tool_call_id, good)
+    walk = _Walk(tool_call_id, [link for link in good if link.seq >= since or link.type not in _ONCE_A_USE])
     walk.begin(outcome, use)
     return Chain(outcome, tuple(walk.links), tuple(walk.edges), tuple(walk.missing), refused, row.more if row else 0)
 
@@ -134,10 +136,7 @@ class _Walk:
             return
         why = "nothing started the call" if result.attempt is None else f"nothing started attempt {result.attempt}"
         start = self.cause(result, "start", ("ToolCallStarted",), same_attempt, why)
-        if start is not None:
-            self.authorized(start)
-        else:
-            self.authorized(result)
+        self.authorized(start or result)
 
     def authorized(self, start: AuditLink) -> None:
         found = self.cause(start, "authorization", ("ToolCallAuthorized",), _any, "nothing authorised the call")

@@ -10,7 +10,7 @@ import pytest
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.projections.audit import Audit
 from dalsegno.projections.audit_chain import Chain, Edge, Missing, chain
-from dalsegno.projections.rows import AuditLink
+from dalsegno.projections.rows import AuditLink, AuditRow
 from dalsegno.testing.builder import SessionBuilder, Written, blob, digest_of
 from golden_session import golden_session
 from projection_lab import rows_of
@@ -429,6 +429,15 @@ def test_where_an_id_was_used_again_its_newest_use_is_told(builder: SessionBuild
     found = chain_of(builder)
     assert (found.outcome, found.links[0].seq, found.links[0].findings) == ("REQUESTED", again, ["P1"])
     assert Edge(again, answered, "ID") in found.edges
+
+
+def test_an_earlier_use_of_an_id_proves_nothing_for_a_later_one() -> None:
+    used = ["ToolCallRequested", "ToolCallAuthorized", "ToolCallStarted", "ToolReceiptRecorded"]
+    again = ["ToolCallRequested", "ToolCallStarted", "ToolReceiptRecorded"]
+    links = [AuditLink(seq=seq, type=type_, says="SIMULATED") for seq, type_ in enumerate([*used, *again], 1)]
+    found = chain("c", AuditRow(links=links))
+    assert found.missing[0] == Missing("authorization", 6, "nothing authorised the call")
+    assert {edge.cause for edge in found.edges} == {6, 5}
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
