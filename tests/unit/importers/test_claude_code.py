@@ -493,8 +493,13 @@ def test_lines_before_the_first_that_names_a_session_wait_for_it(tmp_path: Path)
     talk = Talk()
     talk.lines.append(snapshot)
     talk.user("do")
+    talk.lines.insert(0, {"type": "permission-mode", "permissionMode": "plan", "sessionId": "s"})
     result = grows("claude-code", talk.lines, tmp_path)
-    assert result.types()[4:] == ["ArtifactRecorded", "MessageReceived"]
+    notes = ["NoteRecorded", "NoteRecorded"]  # the line, and that the mode is one that the session began without
+    assert result.types()[4:] == [*notes, "ArtifactRecorded", "MessageReceived"]
+    assert {"claude-code.cwd", "claude-code.version"} <= {
+        label["key"] for label in result.of("SessionCreated")[0]["labels"]
+    }
 
 
 def test_an_id_that_is_no_text_of_ours_is_made_one(tmp_path: Path) -> None:

@@ -220,6 +220,11 @@ def tokens(total: int, last: int = 1) -> NativeLine:
     return event("token_count", info=usage)
 
 
+def used(total: int, last: int = 1, **rest: Any) -> NativeLine:
+    usage = {"usage": {"input_tokens": last}, "thread_token_usage": {"input_tokens": total}}
+    return {"type": "token_usage_record", "payload": {**usage, **rest}}
+
+
 def done(*lines: NativeLine, folder: Path) -> Imported:
     return grows("codex", timed(meta(), *lines), folder)
 
@@ -276,7 +281,9 @@ def test_a_call_id_used_again_is_another_call(tmp_path: Path) -> None:
 
 
 def test_a_result_belongs_to_the_newest_answer_that_asked_with_its_id(tmp_path: Path) -> None:
-    result = done(call("c"), event("turn_aborted", reason="interrupted"), call("c"), output("c"), folder=tmp_path)
+    result = done(
+        call("c"), event("turn_aborted", reason="interrupted"), call("c"), output("c"), context(), folder=tmp_path
+    )
     (receipt,) = result.of("ToolReceiptRecorded")
     assert receipt["tool_call_id"] == "session/t2/i1/c0"
     assert result.report.as_data()["records_waiting"] == 0
@@ -300,6 +307,47 @@ def test_tokens_told_again_with_other_limits_are_of_no_further_answer(tmp_path: 
     )
     assert [answer["usage"]["input"] for answer in result.of("InferenceCompleted")] == [5, 2]
     assert result.report.notes == {"event_msg.token_count": 1}
+
+
+def test_tokens_that_come_before_their_answer_are_of_that_answer(tmp_path: Path) -> None:
+    ahead = (context(), tokens(5, 5), thought("a"), call("c"), output("c"), context(), tokens(7, 2))
+    waits = imported("codex", timed(meta(), *ahead[:2]), tmp_path)
+    assert waits.report.waiting == {"event_msg.token_count": 1}
+    result = done(*ahead, said("assistant", "b"), said("user", "on"), folder=tmp_path)
+    assert [answer["usage"]["input"] for answer in result.of("InferenceCompleted")] == [5, 2]
+    assert (result.report.notes, result.report.waiting) == ({}, {})
+
+
+def test_tokens_that_come_behind_the_results_are_of_the_answer_before_them(tmp_path: Path) -> None:
+    lines = (
+        call("c"),
+        output("c"),
+        tokens(5, 5),
+        call("d"),
+        used(7, 2, response_id="r2"),
+        output("d"),
+        tokens(7, 2),
+        said("assistant", "x"),
+    )
+    waits = imported("codex", timed(meta(), *lines[:2]), tmp_path)
+    assert waits.report.waiting == {"response_item.function_call": 1, "response_item.function_call_output": 1}
+    result = done(*lines, tokens(8, 1), folder=tmp_path)
+    answers = result.of("InferenceCompleted")
+    assert [(answer["usage"]["input"], answer["response_id"]) for answer in answers] == [
+        (5, None),
+        (2, "r2"),
+        (1, None),
+    ]
+    assert result.report.notes == {"event_msg.token_count": 1}
+    assert len(result.of("ToolReceiptRecorded")) == 2
+
+
+def test_tokens_of_no_answer_are_kept_and_given_to_none(tmp_path: Path) -> None:
+    compaction: NativeLine = {"type": "compacted", "payload": {"message": "sum"}}
+    lines = (context(), tokens(3, 3), tokens(5, 2), compaction, tokens(8, 3), said("assistant", "a"), tokens(9, 1))
+    result = done(*lines, folder=tmp_path)
+    assert [answer["usage"]["input"] for answer in result.of("InferenceCompleted")] == [1]
+    assert result.report.notes == {"event_msg.token_count": 3}
 
 
 def test_settings_are_pinned_when_they_change_and_only_what_changed(tmp_path: Path) -> None:
@@ -328,7 +376,7 @@ def test_settings_are_pinned_when_they_change_and_only_what_changed(tmp_path: Pa
 def test_exit_codes_are_read_only_where_the_harness_puts_them(
     result: Any, code: int | None, status: str, tmp_path: Path
 ) -> None:
-    (receipt,) = done(call("c"), output("c", result), folder=tmp_path).of("ToolReceiptRecorded")
+    (receipt,) = done(call("c"), output("c", result), context(), folder=tmp_path).of("ToolReceiptRecorded")
     assert (receipt["exit_code"], receipt["status"]) == (code, status)
 
 
@@ -360,9 +408,12 @@ def test_an_unknown_type_is_kept_whole(tmp_path: Path) -> None:
 def test_values_of_odd_kinds_are_kept_as_they_are(tmp_path: Path) -> None:
     odd = {"type": [], "text": "x"}
     result = done(
-        item("message", role="user", content=[odd]), call("c"), item("function_call_output", call_id="c", status=[]),
+        item("message", role="user", content=[odd]),
+        call("c"),
+        item("function_call_output", call_id="c", status=[]),
+        context(),
         folder=tmp_path,
-    )  # fmt: skip
+    )
     assert json.loads(result.of("MessageReceived")[0]["parts"][0]["blob"]["inline"]) == odd
     assert result.of("ToolReceiptRecorded")[0]["status"] == "OK"
 
@@ -390,6 +441,7 @@ RECORDS = st.one_of(
     ),
     st.builds(call, st.sampled_from(["c", "d"]), st.integers(0, 3)),
     st.builds(output, st.sampled_from(["c", "d"]), st.sampled_from(["x", "Exit code: 1\n", None])),
+    st.builds(used, st.integers(1, 4)),
     st.builds(tokens, st.integers(1, 4), st.integers(1, 4)),
 )  # fmt: skip
 

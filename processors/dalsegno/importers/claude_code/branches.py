@@ -51,12 +51,12 @@ class Branches:
         """By uuid: the session and the number of a line."""
         self._spoken: dict[str, bytes] = {}
         self._before: list[Native] = []
-        """Lines that name no session, before there is one."""
+        """Lines that are no part of a conversation, before there is one: they do not say what a session begins with."""
 
     def feed(self, native: Native) -> None:
         self._report.records[native.kind] += 1
         self._look_at_time(native)
-        if native.session is None and self._last is None:
+        if self._last is None and (native.session is None or native.uuid is None):
             self._before.append(native)
         elif native.uuid is not None and self._spoken.get(native.uuid) == native.spoken():
             self._report.repeats[native.kind] += 1

@@ -10,6 +10,7 @@ from dalsegno.importers.builder import Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_lines import Line
 from dalsegno.importers.payload import parse_time, short_text
+from dalsegno.model.payloads import MessageRole, TurnAbortReason
 
 Outcome: TypeAlias = Literal["mapped", "note", "repeat", "waits"]
 MAPPED: Outcome = "mapped"
@@ -31,10 +32,11 @@ BEHIND_ANSWERS = frozenset(
     {
         "session_meta", "turn_context", "compacted", "response_item.message", "response_item.agent_message",
         "event_msg.task_started", "event_msg.task_complete", "event_msg.turn_aborted",
-        *(f"response_item.{name}" for name in OUTPUTS),
     }
 )  # fmt: skip
-"""Kinds that come only when a model has said all of its answer."""
+"""Kinds that come only when a model has said all of its answer; results can come before its tokens."""
+BEFORE_ANSWERS = frozenset({"turn_context", "response_item.message", "event_msg.task_started"})
+"""Kinds after which a model is asked."""
 
 KNOWN_NOTES = frozenset(
     {
@@ -53,6 +55,11 @@ KNOWN_NOTES = frozenset(
     }
 )  # fmt: skip
 """Types that are known and have no event of their own."""
+
+
+ROLES: dict[str, MessageRole] = {"system": "SYSTEM", "developer": "DEVELOPER", "user": "USER"}
+ABORTED: dict[str, TurnAbortReason] = {"replaced": "REPLACED", "budget_limited": "LIMIT", "interrupted": "INTERRUPTED"}
+"""Their words for our roles and for the reasons why a turn was aborted."""
 
 
 @dataclass
@@ -81,10 +88,18 @@ class Native:
         self.source = Source(line.ref, time, line.digest)
         self.fields = Fields(self.payload, ("type",))
 
+    @property
+    def role(self) -> str:
+        return str(self.payload.get("role"))
+
     def left(self) -> list[str]:
         """Names of what no event holds; the line's own fields first."""
         frame = ("timestamp", "type", "payload")
         return [name for name in self.line.data if name not in frame] + self.fields.left()
+
+
+Settled: TypeAlias = tuple[Native, Outcome]
+"""A record, and what became of it."""
 
 
 def usable_id(value: Any) -> str | None:

@@ -1,7 +1,7 @@
 """One session of a rollout, record by record. Pure.
 
 What may still turn out to be something else waits: an announced turn for its first answer, an event for the item that
-it repeats, the items of an answer for its end.
+it repeats, an answer for its end and its tokens, results behind it, and tokens for their answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from dalsegno.importers.builder import SessionBuilder
 from dalsegno.importers.codex import items
 from dalsegno.importers.codex.answers import Answers
 from dalsegno.importers.codex.records import (
+    ABORTED,
     ANSWER,
+    BEFORE_ANSWERS,
     BEHIND_ANSWERS,
     CALLS,
     KNOWN_NOTES,
@@ -22,10 +24,12 @@ from dalsegno.importers.codex.records import (
     NOTE,
     OUTPUTS,
     REPEAT,
+    ROLES,
     WAITS,
     Findings,
     Native,
     Outcome,
+    Settled,
     usable_id,
 )
 from dalsegno.importers.codex.settings import HARNESS, Settings, begin
@@ -36,8 +40,6 @@ from dalsegno.model.events import CompressionCompleted, ErrorRecorded, MessageRe
 from dalsegno.model.payloads import MessageRole, TurnAbortReason
 from dalsegno.model.records import Actor
 
-_ROLES: dict[str, MessageRole] = {"system": "SYSTEM", "developer": "DEVELOPER", "user": "USER"}
-_ABORTED: dict[str, TurnAbortReason] = {"replaced": "REPLACED", "budget_limited": "LIMIT", "interrupted": "INTERRUPTED"}
 _Handler: TypeAlias = Callable[[Native], Outcome]
 
 
@@ -70,10 +72,10 @@ class Section:
             "event_msg.task_complete": self._task_complete,
             "event_msg.turn_aborted": self._turn_aborted,
             "event_msg.error": self._error,
-            "event_msg.token_count": self._token_count,
+            **dict.fromkeys(("event_msg.token_count", "token_usage_record"), self._token_count),
             "event_msg.context_compacted": self._context_compacted,
             **dict.fromkeys(TOLD_AGAIN, self._told_again),
-            **dict.fromkeys((f"response_item.{kind}" for kind in OUTPUTS), self._answers.output),
+            **dict.fromkeys((f"response_item.{kind}" for kind in OUTPUTS), self._answers.result),
         }
         self._count(meta)
         begin(importer, builder, meta)
@@ -85,21 +87,23 @@ class Section:
 
     def feed(self, native: Native) -> None:
         self._count(native)
-        if native.type == "response_item" and (
-            native.payload_type in ANSWER or (native.payload_type == "message" and _role(native) == "assistant")
-        ):
+        kind, item = native.kind, native.payload_type
+        if native.type == "response_item" and (item in ANSWER or (item == "message" and native.role == "assistant")):
+            if self._answers.is_over():
+                self._close_answer()
             self._answer_goes_on(native)
             return
-        if native.kind in BEHIND_ANSWERS:
-            self._settle_all(self._answers.close(), MAPPED)
-        handler = self._handlers.get(native.kind)
-        if handler is None and native.kind not in KNOWN_NOTES:
-            self._report.unknown[native.kind] += 1
+        if kind in BEHIND_ANSWERS:
+            self._close_answer()
+            self._answers.expected = kind in BEFORE_ANSWERS
+        handler = self._handlers.get(kind)
+        if handler is None and kind not in KNOWN_NOTES:
+            self._report.unknown[kind] += 1
         self._settle(native, NOTE if handler is None else handler(native))
 
     def ended(self) -> ImportedSession:
         """Another session begins: nothing of this one comes any more."""
-        self._settle_all(self._answers.close(), MAPPED)
+        self._close_answer()
         self._begin_announced()
         self._give_up(USER, ASSISTANT, REASONING)
         return self._transcript.builder.session()
@@ -107,8 +111,8 @@ class Section:
     def cut_off(self) -> ImportedSession:
         """The file ends, and may go on later: what is open is left for then."""
         announced = [] if self._announced is None else [self._announced]
-        for native in [*self._answers.said, *self._twins.waiting(), *announced]:
-            self._report.waiting[native.kind] += 1
+        waiting = [*self._answers.waiting(), *self._twins.waiting(), *announced]
+        self._report.waiting.update(native.kind for native in waiting)
         return self._transcript.builder.session()
 
     # --- counting ----------------------------------------------------------------------------------------------------
@@ -128,13 +132,17 @@ class Section:
         counted[outcome][kind] += 1
         self._report.left(kind, native.left())
 
-    def _settle_all(self, natives: Iterable[Native], outcome: Outcome) -> None:
-        for native in natives:
+    def _settle_each(self, settled: Iterable[Settled]) -> None:
+        for native, outcome in settled:
             self._settle(native, outcome)
 
     def _give_up(self, *roles: str) -> None:
         """Events that told something of their own after all."""
-        self._settle_all(self._twins.end(*roles), NOTE)
+        self._settle_each((native, NOTE) for native in self._twins.end(*roles))
+
+    def _repeated(self, role: str, texts: list[str]) -> None:
+        """What events before this item told already."""
+        self._settle_each((native, REPEAT) for native in self._twins.item(role, texts))
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
@@ -178,9 +186,9 @@ class Section:
         if self._transcript.turn is None:
             return NOTE
         reason = str(native.payload.get("reason"))
-        if reason in _ABORTED:
+        if reason in ABORTED:
             native.fields.take("reason")
-        self._end_turn(native, _ABORTED.get(reason, "CANCELLED"))
+        self._end_turn(native, ABORTED.get(reason, "CANCELLED"))
         return MAPPED
 
     def _error(self, native: Native) -> Outcome:
@@ -206,27 +214,29 @@ class Section:
         reasoning = native.payload_type == "reasoning"
         texts = items.texts_of(native.payload.get("summary" if reasoning else "content"))
         self._said = self._said if reasoning else (texts[-1] if texts else None)
-        self._settle_all(self._twins.item(REASONING if reasoning else ASSISTANT, texts), REPEAT)
+        self._repeated(REASONING if reasoning else ASSISTANT, texts)
 
     def _token_count(self, native: Native) -> Outcome:
-        if not self._answers.has_new_tokens(native):
+        if not self._answers.tells_tokens(native):
             return NOTE
-        self._settle_all(self._answers.close(native), MAPPED)
-        return MAPPED
+        self._settle_each(self._answers.tokens(native))
+        return WAITS
+
+    def _close_answer(self) -> None:
+        self._settle_each(self._answers.close())
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def _message(self, native: Native) -> Outcome:
-        role = _role(native)
-        if role not in _ROLES:
+        if native.role not in ROLES:
             return NOTE
-        texts = items.texts_of(native.payload.get("content"))
-        if role == "user":
-            self._settle_all(self._twins.item(USER, ["".join(texts)]), REPEAT)
+        user = native.role == "user"
+        if user:
+            text = "".join(items.texts_of(native.payload.get("content")))
+            self._repeated(USER, [text])
             if not self._told and self._transcript.end_turn(native.source, synthesized=True):
                 self._give_up(ASSISTANT, REASONING)
-        self._said_to_model(native, _ROLES[role], Actor("USER", "user") if role == "user" else HARNESS)
-        native.fields.take("role")
+        self._said_to_model(native, ROLES[native.fields.take("role")], Actor("USER", "user") if user else HARNESS)
         return MAPPED
 
     def _agent_message(self, native: Native) -> Outcome:
@@ -286,7 +296,3 @@ class Section:
 
     def _meta_again(self, native: Native) -> Outcome:
         return REPEAT if native.payload == self._meta.payload else NOTE
-
-
-def _role(native: Native) -> str:
-    return str(native.payload.get("role"))
