@@ -13,9 +13,12 @@ from dalsegno.model.lifecycle.state import bounded
 from dalsegno.projections.base import RowId
 from dalsegno.projections.context_packs import COMPRESSIONS_LISTED, Assembled, ContextPacks, assembled
 from dalsegno.projections.rows import ContextPackRow
-from dalsegno.testing.builder import START_MICROS, STEP_MICROS, SessionBuilder, blob, digest_of
+from dalsegno.testing.builder import START_MICROS, STEP_MICROS, SessionBuilder, Written, blob, digest_of
+from dalsegno.testing.story import story_records
+from dalsegno.testing.workload import Workload
 from examples import examples
 from projection_lab import rows_of
+from shard_lab import folded, reads
 
 MEMBERS = ("item", "removed", "dropped")
 
@@ -294,3 +297,20 @@ def test_every_pack_comes_back_from_its_difference(packs: list[tuple[list[int], 
     for number, (wanted, _, _) in enumerate(packs):
         assert names(assembled(f"p{number}", found.get)) == [f"{each}" for each in wanted]
         assert found[f"p{number}",].items == len(wanted)
+
+
+def test_packs_of_made_up_sessions_are_whole_and_in_order() -> None:
+    """Story and workload give positions as the contract says: what was said first stands first."""
+    records = [*story_records(), *Workload(8, 1, 8).records()]
+    shard = folded([Written(record.key, record.value, None) for record in records], projections=[ContextPacks()])
+    longest = 0
+    for session_id, _ in reads(shard).sessions():
+        found = dict(reads(shard).rows(ContextPacks.name, session_id))
+        for row_id, pack in found.items():
+            if len(row_id) == 1:
+                given = [row.source_seq for row in assembled(str(row_id[0]), found.get).items]
+                assert None not in given
+                assert given == sorted(given)  # type: ignore[type-var]
+                assert len(given) == pack.items
+                longest = max(longest, len(given))
+    assert longest > 20
