@@ -1,9 +1,10 @@
 """Codex CLI's rollouts (JSONL): one session per ``session_meta``, which begins a file and, in joined files, each part.
 
-``records`` reads a line and says what each type is, ``twins`` finds what is told twice, ``section`` maps one session,
-``items`` reads what the model said. What a line becomes depends on the lines before it alone, so that a file that grew
-adds to its sessions and changes nothing. What is open at the end of the file (an answer that may go on, a message that
-may be told again) is left for the import of the longer file, and the report says so.
+``records`` reads a line and says what each type is, ``section`` maps one session, ``settings`` its configuration,
+``answers`` its model calls with their tokens and results, ``items`` what the model said, ``twins`` finds what is told
+twice. What a line becomes depends on the lines before it alone, so that a file that grew adds to its sessions and
+changes nothing. What is open at the end of the file (an answer that may go on, a message that may be told again) is
+left for the import of the longer file, and the report says so.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MOST_LINES = 3
 
 
 class CodexImporter(Importer):
-    """``Importer`` of Codex' rollouts."""
+    """``Importer`` of Codex CLI's rollouts."""
 
     name: ClassVar[str] = "codex"
     about: ClassVar[str] = "Codex CLI: rollout-*.jsonl"

@@ -56,7 +56,6 @@ KNOWN_NOTES = frozenset(
 )  # fmt: skip
 """Types that are known and have no event of their own."""
 
-
 ROLES: dict[str, MessageRole] = {"system": "SYSTEM", "developer": "DEVELOPER", "user": "USER"}
 ABORTED: dict[str, TurnAbortReason] = {"replaced": "REPLACED", "budget_limited": "LIMIT", "interrupted": "INTERRUPTED"}
 """Their words for our roles and for the reasons why a turn was aborted."""
