@@ -15,7 +15,7 @@ from dalsegno.log.codec import encode
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.records import Event
-from dalsegno.projections.base import ALL, HeadFacts, Projection
+from dalsegno.projections.base import ALL, HeadFacts, Projection, values_of
 from dalsegno.projections.registry import built_in
 from dalsegno.state.outbox import row_schema
 from dalsegno.state.tables import encode_row
@@ -72,7 +72,7 @@ def test_no_fold_raises_and_every_row_can_be_kept(
     projection.fold_head(rows, HeadFacts(len(events), b"\x01" * 32, 0, "GAP", len(events) + 1, 1, 2))
     writer = row_schema(projection, shipped_schemas())
     for row in [*rows.kept.values(), *rows.added.values()]:
-        assert encode(writer, msgspec.structs.asdict(row))
+        assert encode(writer, values_of(row))
         check_kept(row, projection.row)
     if projection.private_row is not None:
         for row in rows.private.kept.values():

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import APPROVAL, INFERENCE, PACK, SUBSESSION, TOOL, bounded, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Projection, Rows, clock, cut, kept_id
+from dalsegno.projections.base import Projection, Rows, clock, kept_id
 from dalsegno.projections.rows import AuditLink, AuditRow
 
 _TOOL_CALL: Final = "TOOL_CALL"
 _LINKS: Final = 32
 """Links that a row keeps."""
+_SAID: Final = 100
+"""Characters of a name or a reason that a link keeps."""
 _RULES: Final = 8
 """Rules of a policy that a link names."""
 _STANDING: Final = frozenset({"SESSION", "RULE"})
@@ -126,7 +128,7 @@ def _plain(event: Event, verdict: Verdict) -> AuditLink:
         type=event.type,
         at=clock(meta),
         actor_kind=meta.get("actor_kind") or "UNKNOWN",
-        actor_id=cut(meta.get("actor_id")),
+        actor_id=kept_id(meta.get("actor_id")),
         violations=list(verdict.violations),
         findings=list(verdict.findings),
         event_id=kept_id(meta.get("event_id")),
@@ -155,7 +157,7 @@ def _answered(rows: Rows[AuditRow], event: Event, verdict: Verdict) -> None:
         return
     asked: AuditLink | None = rows.private.get(key)
     link = _plain(event, verdict)
-    link.says, link.digest, link.attempt = cut(body["model"]), body["output_digest"], body["attempt"]
+    link.says, link.digest, link.attempt = _said(body["model"]), body["output_digest"], body["attempt"]
     link.inference_id = key[1]
     if asked is not None and asked.attempt == link.attempt:
         link.asked_seq, link.pack_id, link.pack_seq = asked.seq, asked.pack_id, asked.pack_seq
@@ -191,7 +193,7 @@ def _show(rows: Rows[AuditRow], call: str | None, kind: str, id: str | None) -> 
 
 
 def _requested(link: AuditLink, body: Any) -> None:
-    link.says, link.digest = cut(body["name"]), body["arguments_digest"]
+    link.says, link.digest = _said(body["name"]), body["arguments_digest"]
     link.inference_id = kept_id(body["inference_id"])
 
 
@@ -220,7 +222,7 @@ def _expired(link: AuditLink, body: Any) -> None:
 
 
 def _withdrawn(link: AuditLink, body: Any) -> None:
-    link.says, link.approval_id = cut(body["reason"]), kept_id(body["approval_id"])
+    link.says, link.approval_id = _said(body["reason"]), kept_id(body["approval_id"])
 
 
 def _authorized(link: AuditLink, body: Any) -> None:
@@ -236,7 +238,7 @@ def _rejected(link: AuditLink, body: Any) -> None:
 
 
 def _started(link: AuditLink, body: Any) -> None:
-    link.says, link.attempt = cut(body["executor"]), body["attempt"]
+    link.says, link.attempt = _said(body["executor"]), body["attempt"]
 
 
 def _failed(link: AuditLink, body: Any) -> None:
@@ -253,6 +255,10 @@ def _receipt(link: AuditLink, body: Any) -> None:
 
 def _sub_session(link: AuditLink, body: Any) -> None:
     link.says, link.digest = body["outcome"], _digest_of(body["result"])
+
+
+def _said(text: str | None) -> str | None:
+    return None if text is None else text[:_SAID]
 
 
 def _digest_of(blob: Any) -> bytes | None:

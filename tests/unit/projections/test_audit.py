@@ -450,7 +450,8 @@ def test_a_link_says_who_did_it_and_by_which_rules(builder: SessionBuilder) -> N
     decide(builder, "DENY", policy_digest=digest_of("policy"), rule_ids=rules, meta=meta)
     event = builder.events[-1]
     assert rows_of(Audit(), builder)["c",].links[-1] == AuditLink(
-        seq=event.seq, type="PolicyEvaluated", at=event.meta["recorded_at"], actor_kind="POLICY", actor_id="x" * 500,
+        seq=event.seq, type="PolicyEvaluated", at=event.meta["recorded_at"], actor_kind="POLICY",
+        actor_id=bounded("x" * 600),
         says="DENY", policy_digest=digest_of("policy"), rule_ids=[bounded("r" * 300), *map(str, range(7))],
         decision_id="d", event_id=event.meta["event_id"], causation_id="cause",
     )  # fmt: skip
