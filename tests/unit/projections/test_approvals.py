@@ -87,7 +87,7 @@ def test_a_recovery_may_give_it_up(builder: SessionBuilder, resolution: str, sta
     ask(builder)
     builder.recover(resolution)
     row = row_of(builder)
-    assert row.status == status
+    assert (row.status, row.subject_id) == (status, "c")
     assert row.ended_seq == (builder.events[-1].seq if status == "WITHDRAWN" else None)
 
 

@@ -105,6 +105,25 @@ def test_what_comes_after_a_move_is_added_where_the_session_is() -> None:
     assert sums_of(builder) == {(DAY, "w", "RUNNING", "PASS"): OutcomeRow(sessions=1, **SPENT)}
 
 
+def test_what_a_recording_does_not_say_adds_nothing() -> None:
+    builder = session()
+    builder.append("InferenceRequested", inference_id="i", attempt=1, purpose="OTHER")
+    builder.append("InferenceCompleted", inference_id="i", attempt=1, complete=True, usage={})
+    assert sums_of(builder) == {(DAY, "w", "RUNNING", ""): OutcomeRow(sessions=1, inferences=1)}
+
+
+def test_nothing_is_remembered_but_in_rows() -> None:
+    builder = session()
+    spend(builder)
+    validate(builder, "v", "PASS")
+    builder.append("SessionCompleted", outcome="SUCCESS")
+    lab = Lab()
+    for record in builder.records:
+        apply(lab.open([Outcomes()], cached_rows=0), [record])
+    found = dict(reads(lab.open([Outcomes()])).rollups("outcomes"))
+    assert {key[1:]: row for key, row in found.items()} == sums_of(builder)
+
+
 def test_a_report_is_no_verdict() -> None:
     builder = SessionBuilder("s", profile="IMPORTED").begin("w")
     builder.append("VerdictReported", validation_id="v", verdict="PASS")

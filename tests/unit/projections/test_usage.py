@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from dalsegno.testing.builder import START_MICROS, SessionBuilder, Written
 from shard_lab import apply, folded, reads
 
 DAY_MICROS = 86_400 * 1_000_000
+EPOCH = date(1970, 1, 1).toordinal()
 MORNING = "2026-01-01"
 
 
@@ -141,4 +143,7 @@ def test_days_are_utc_and_total() -> None:
     assert day_of(-1) == "1969-12-31"
     assert day_of(1_767_225_599_999_999) == "2025-12-31"
     assert day_of(1_767_225_600_000_000) == "2026-01-01"
+    first, last = date.min.toordinal() - EPOCH, date.max.toordinal() - EPOCH
+    assert (day_of(first * DAY_MICROS), day_of(first * DAY_MICROS - 1)) == ("0001-01-01", "UNKNOWN")
+    assert (day_of((last + 1) * DAY_MICROS - 1), day_of((last + 1) * DAY_MICROS)) == ("9999-12-31", "UNKNOWN")
     assert day_of(None) == day_of(2**63 - 1) == day_of(-(2**63)) == "UNKNOWN"
