@@ -63,6 +63,16 @@ class KafkaForTest:
         apply(self.config, self.prefix, partitions=partitions, projections=projections)
 
 
+@pytest.fixture(scope="module")
+def small_windows() -> Iterator[None]:
+    """Short sessions pass rungs of the ladder, too."""
+    from shard_lab import DEFAULTS, FEW_EVENTS
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DEFAULTS, "window_events", FEW_EVENTS)
+        yield
+
+
 @pytest.fixture(scope="session")
 def broker_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The data folder of the session's embedded broker, which runs until the session ends."""

@@ -36,6 +36,7 @@ from dalsegno.state.rebuild import adopt, read_marks
 from dalsegno.state.rocks import RocksStore
 from dalsegno.state.shard import Shard
 from kernel_log import LATE_SCHEMAS, Log
+from shard_lab import FEW_EVENTS
 
 CLUSTER, TOPIC, TOPIC_ID = "cluster", "test.events", "0" * 32
 
@@ -270,6 +271,7 @@ class World:
             schemas=worker.schemas,
             projections=projections_of(self.trail),
             cached_rows=(0, 20, 100_000)[next(self._numbers) % 3],
+            window_events=FEW_EVENTS,
         )
 
     def _check_history(self, partition: int, shard: Shard) -> None:

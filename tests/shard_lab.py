@@ -20,6 +20,12 @@ from dalsegno.state.rocks import RocksStore
 from dalsegno.state.shard import Applied, Shard, ShardIdentity
 from dalsegno.testing.builder import Written, shipped_schemas
 
+FEW_EVENTS = 4
+"""Of a window of the ladder: with as many as the product's no history of a test would ever pass a rung. A module that
+wants all its shards so uses the fixture ``small_windows``."""
+DEFAULTS: dict[str, Any] = {}
+"""Of ``Shard.open``, for the tests of a module."""
+
 IDENTITY = ShardIdentity(
     topic="test.events", cluster_id="cluster", topic_id="0" * 32, partition=0, partitions=1, generation="g", base="-"
 )
@@ -48,7 +54,7 @@ class Lab:
             identity=IDENTITY,
             schemas=schemas or shipped_schemas(),
             projections=built_in() if projections is None else projections,
-            **options,
+            **{**DEFAULTS, **options},
         )
 
     def wipe(self) -> None:
@@ -77,8 +83,10 @@ def folded(records: Iterable[Written], **options: Any) -> Shard:
     return shard
 
 
-def apply_in_batches(lab: Lab, shard: Shard, records: Sequence[Written], rnd: Random, *, reopen: bool = True) -> Shard:
-    """The records in batches of random sizes, with the shard reopened now and then."""
+def apply_in_batches(
+    lab: Lab, shard: Shard, records: Sequence[Written], rnd: Random, *, reopen: bool = True, **options: Any
+) -> Shard:
+    """The records in batches of random sizes, with the shard reopened now and then, with these options."""
     at = 0
     while at < len(records):
         size = rnd.choice([1, 1, 2, 3, 7, 20, 100])
@@ -86,12 +94,14 @@ def apply_in_batches(lab: Lab, shard: Shard, records: Sequence[Written], rnd: Ra
         at += size
         if reopen and rnd.random() < 0.2:
             shard.close()
-            shard = lab.open(schemas=shard._work.schemas, cached_rows=rnd.choice([0, 10, 100_000]))
+            shard = lab.open(schemas=shard._work.schemas, cached_rows=rnd.choice([0, 10, 100_000]), **options)
     return shard
 
 
 def reads(shard: Shard) -> ShardReads:
-    return ShardReads(shard.kv, shard._work.schemas, [tables.projection for tables in shard._work.tables])
+    work = shard._work
+    projections = [tables.projection for tables in work.tables]
+    return ShardReads(shard.kv, work.schemas, projections, window_events=work.window_events)
 
 
 def paths(shard: Shard) -> dict[str, tuple[Any, ...]]:

@@ -22,6 +22,8 @@ from dalsegno.testing.builder import SessionBuilder, digest_of, tombstone, write
 from dalsegno.testing.strategies import FUTURE, broken_body, future_event, strange_frame
 from shard_lab import IDENTITY, Lab, apply, folded, log_of, paths, reads
 
+pytestmark = pytest.mark.usefixtures("small_windows")
+
 
 @pytest.fixture(params=["memory", "disk"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:

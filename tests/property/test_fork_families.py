@@ -13,6 +13,7 @@ from dalsegno.state import folding
 from dalsegno.testing.builder import SessionBuilder, Written, tombstone
 from shard_lab import Lab, apply, apply_in_batches, folded, paths
 
+pytestmark = pytest.mark.usefixtures("small_windows")
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SHORT = 3
 

@@ -30,6 +30,7 @@ from examples import examples
 from kernel_log import Log, Story, arrivals, kernel_histories, late_schemas
 from kernel_world import CLUSTER, TOPIC, TOPIC_ID, Crash, Holding, Worker, World, projections_of
 from plain_rows import plain_rows
+from shard_lab import FEW_EVENTS
 
 STEPS = ("assign.3", "assign.4", "switch.2", "switch.3", "emit.3", "emit.4")
 NAMES = tuple(each.name for each in projections_of(1))
@@ -38,7 +39,9 @@ NAMES = tuple(each.name for each in projections_of(1))
 def straight_fold(log: Log, schemas: SchemaSet, trail: int) -> Shard:
     """All that the log stands for, in one batch, in memory."""
     identity = ShardIdentity(TOPIC, CLUSTER, TOPIC_ID, log.partition, log.partitions, "straight", "-")
-    shard = Shard.open(MemoryStore(), identity=identity, schemas=schemas, projections=projections_of(trail))
+    shard = Shard.open(
+        MemoryStore(), identity=identity, schemas=schemas, projections=projections_of(trail), window_events=FEW_EVENTS
+    )
     shard.apply("straight", 0, log.end, log.ever())
     return shard
 
@@ -274,7 +277,8 @@ class Kernel(RuleBasedStateMachine):
         world.stores.restore(snapshot, folder)
         kv = world.stores.open(folder)
         identity = ShardReads(kv, schemas, []).identity()
-        shard = Shard.open(kv, identity=identity, schemas=schemas, projections=projections_of(world.trail))
+        projections = projections_of(world.trail)
+        shard = Shard.open(kv, identity=identity, schemas=schemas, projections=projections, window_events=FEW_EVENTS)
         start = shard.cursor.next_offset
         shard.apply(identity.generation, start, log.end, log.read(start, 10**9)[0])
         shard.retry_held()

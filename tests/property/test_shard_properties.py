@@ -22,6 +22,7 @@ from examples import examples
 from shard_lab import Lab, apply, apply_in_batches, folded, paths, reads
 
 NAMES = [each.name for each in built_in()]
+pytestmark = pytest.mark.usefixtures("small_windows")
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 import click
-import msgspec
 
 from dalsegno.cli.common import open_reader, some
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.cli.session_amend import amend
+from dalsegno.cli.session_at import show_at
 from dalsegno.cli.session_export import export
-from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, event_line, json_event, mark
+from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, json_event, json_step, mark, row_values, step_line
 from dalsegno.cli.session_tail import tail
 from dalsegno.cli.session_verify import verify
 from dalsegno.cli.times import moment
+from dalsegno.errors import Usage
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow, SessionStatus
 from dalsegno.readers.local import SNAPSHOT, LocalReader
@@ -74,11 +75,18 @@ def list_(ctx: Context, status: str | None, has: tuple[str, ...], limit: int) ->
 @click.argument("session")
 @click.option("--detailed", is_flag=True, help="Print every field of every event.")
 @click.option("--reverse", is_flag=True, help="The last event first.")
+@click.option("--at", type=click.IntRange(1), metavar="SEQ", help="As it was at this event; what the event changed.")
 @pass_context
-def show(ctx: Context, session: str, detailed: bool, reverse: bool) -> None:
+def show(ctx: Context, session: str, detailed: bool, reverse: bool, at: int | None) -> None:
     """Show a session and its events in order. SESSION is an id, the beginning of one, or 'last'."""
+    if at is not None and reverse:
+        raise Usage("--at and --reverse", wanted="one of them: --at shows one event")
     with open_reader(ctx) as reader:
         found = find_session(reader, session)
+        if at is not None:
+            show_at(ctx, reader, found, at, detailed=detailed)
+            note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+            return
         shown: Iterator[Step] = steps(reader, found)
         if reverse:
             shown = iter(list(shown)[::-1])
@@ -90,7 +98,7 @@ def show(ctx: Context, session: str, detailed: bool, reverse: bool) -> None:
                 "amendments": list(map(json_event, amendments(found))),
                 "superseded": list(map(_json_superseded, superseded(found))),
             }
-            emit_with(ctx, head, "events", map(_json_step, shown))
+            emit_with(ctx, head, "events", map(json_step, shown))
         note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
 
 
@@ -103,7 +111,7 @@ def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) ->
         if detailed:
             click.echo(f"        {dumps(event.body)}")
     for step in shown:
-        click.echo(_line(step))
+        click.echo(step_line(step))
         if detailed:
             click.echo(f"        {dumps(step.event.body)}")
     for lost in superseded(found):
@@ -149,11 +157,7 @@ def _list_row(found: Found) -> dict[str, Any]:
 
 
 def _full_row(found: Found) -> dict[str, Any]:
-    row = msgspec.structs.asdict(found.row)
-    for name, value in row.items():
-        if name.endswith("_at"):
-            row[name] = moment(value)
-    return {"session": found.session_id, **row, "position": found.view.position}
+    return {"session": found.session_id, **row_values(found.row), "position": found.view.position}
 
 
 def _amendment_line(event: Event) -> str:
@@ -166,24 +170,8 @@ def _amendment_line(event: Event) -> str:
     return "  ".join((*beginning(event), mark(f"{body['action']} {what}"), *words))
 
 
-def _line(step: Step) -> str:
-    marks = [f"[{step.event.stub.lower()}]"] if step.event.stub else []
-    marks += [f"VIOLATION {rule}" for rule in step.verdict.violations]
-    marks += [f"finding {rule}" for rule in step.verdict.findings]
-    return event_line(step.event, marks)
-
-
 def _json_superseded(lost: Superseded) -> dict[str, Any]:
     return {**json_event(lost.event), "on_path": lost.on_path}
-
-
-def _json_step(step: Step) -> dict[str, Any]:
-    return {
-        **json_event(step.event),
-        "stub": step.event.stub,
-        "violations": list(step.verdict.violations),
-        "findings": list(step.verdict.findings),
-    }
 
 
 for each in (export, verify, amend, tail):

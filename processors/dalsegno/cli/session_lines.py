@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
+import msgspec
 
 from dalsegno.cli.output import cell, visible
-from dalsegno.cli.times import in_column
+from dalsegno.cli.times import in_column, moment
 from dalsegno.model.records import Event
-from dalsegno.readers.sessions import is_id, subject_of, summary_of
+from dalsegno.readers.sessions import Step, is_id, subject_of, summary_of
 
 WORDS_CHARACTERS = 90
 _ID_CHARACTERS = 30
@@ -37,9 +38,35 @@ def event_line(event: Event, marks: Iterable[str] = ()) -> str:
     return "  ".join(part for part in parts if part).rstrip()
 
 
+def step_line(step: Step) -> str:
+    """An event, and what the rules say of it."""
+    marks = [f"[{step.event.stub.lower()}]"] if step.event.stub else []
+    marks += [f"VIOLATION {rule}" for rule in step.verdict.violations]
+    marks += [f"finding {rule}" for rule in step.verdict.findings]
+    return event_line(step.event, marks)
+
+
 def mark(text: str) -> str:
     """Red where colours are wanted; the words alone say it too."""
     return click.style(text, fg="red", bold=True)
+
+
+def json_step(step: Step) -> dict[str, Any]:
+    return {
+        **json_event(step.event),
+        "stub": step.event.stub,
+        "violations": list(step.verdict.violations),
+        "findings": list(step.verdict.findings),
+    }
+
+
+def row_values(row: Any) -> dict[str, Any]:
+    """The fields of a row, its times as times."""
+    values: dict[str, Any] = msgspec.structs.asdict(row)
+    for name, value in values.items():
+        if name.endswith("_at") and (value is None or isinstance(value, int)):
+            values[name] = moment(value)
+    return values
 
 
 def json_event(event: Event) -> dict[str, Any]:

@@ -94,7 +94,8 @@ class Projection(Generic[R]):
         """The end of the path, or what is said of it, changed. Called after the events of a batch, not per event.
 
         What it writes must be a function of ``head`` alone, in fields that ``fold`` leaves alone: how often it is
-        called depends on how the records happened to be batched.
+        called depends on how the records happened to be batched. It puts each row that it concerns whenever it is
+        called, changed or not: what is put decides what the ladder keeps. At every rung it is told of no end at all.
         """
 
 

@@ -15,6 +15,7 @@ from dalsegno.model.ids import parse_key
 from dalsegno.readers.local import View
 from dalsegno.state.keys import INDEX, TOTAL, index_key, journal_key, split_index, take_id, take_text
 from dalsegno.state.kv import JOURNAL, SCAN_CHUNK_ROWS, STATE, KeyReader, scan_prefix
+from dalsegno.state.ladder import split_image
 from dalsegno.state.layout import IndexEntry, JournalEntry
 from dalsegno.state.tables import TableSpec
 
@@ -148,11 +149,17 @@ def index_differences(view: View, expected: KeyReader, beside: str) -> Iterator[
 
 
 def row_differences(view: View, expected: KeyReader, specs: Sequence[TableSpec], beside: str) -> Iterator[Difference]:
-    """Rows that differ, table by table in key order."""
+    """Rows that differ, table by table in key order; then earlier versions of rows that do."""
     for spec in specs:
         for key, live, other in _merged(view.reads.kv, expected, spec.prefix):
             if live != other:
                 yield _named(view.partition, spec, key, live, other, beside)
+    for spec in [spec for spec in specs if spec.ladder_prefix]:
+        for key, live, other in _merged(view.reads.kv, expected, spec.ladder_prefix):
+            if live != other:
+                row_key, window = split_image(key)
+                found = _named(view.partition, spec, row_key, live, other, beside)
+                yield found._replace(place=f"{found.place}, before window {window}")
 
 
 def _merged(left: KeyReader, right: KeyReader, prefix: bytes) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:

@@ -8,12 +8,12 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from dalsegno.errors import DalsegnoError, NotFound, StoreDamaged, Usage
-from dalsegno.model.history import fork_origin, is_fork
-from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, inherit, judge
+from dalsegno.model.history import is_fork
+from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, judge
 from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, Event
 from dalsegno.projections.rows import SessionRow
 from dalsegno.readers.local import LocalReader, View
-from dalsegno.state.folding import Inheritances
+from dalsegno.state.folding import take_over
 from dalsegno.state.history import Journal
 
 SESSIONS = "sessions"
@@ -176,11 +176,7 @@ def _inherit(found: Found, event: Event, state: SessionState) -> None:
     if not is_fork(event):
         return
     reads = found.view.reads
-    parent, at = fork_origin(event)
-    inherited = Inheritances(Journal(reads.kv, reads.schemas), reads.records)
-    above = None if at is None else inherited.of(found.session_id, parent, at)[0]
-    if above is not None:
-        inherit(inherited.state(above), state)
+    take_over(Journal(reads.kv, reads.schemas), reads.records, found.session_id, event, state)
 
 
 def subject_of(event: Event) -> tuple[str, str]:

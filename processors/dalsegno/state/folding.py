@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from dalsegno.model.history import ForkPoint, Prefix, ancestry, state_after
-from dalsegno.model.lifecycle import judge
+from dalsegno.model.history import ForkPoint, Prefix, ancestry, fork_origin, state_after
+from dalsegno.model.lifecycle import inherit, judge
 from dalsegno.model.lifecycle.state import SessionState, Verdict
-from dalsegno.model.records import Event
+from dalsegno.model.records import FIRST_SEQ, Event
 from dalsegno.projections.base import ALL, HeadFacts, Projection
 from dalsegno.state.history import Journal, Records, gathered
+from dalsegno.state.ladder import LEAST_WINDOW_EVENTS, UNTOLD, WINDOW_EVENTS
 from dalsegno.state.layout import ForkLink
 from dalsegno.state.session import Session, facts_of
 from dalsegno.state.tables import encode_row
@@ -19,13 +21,18 @@ from dalsegno.state.tables import encode_row
 GATHERED_MAX: Final = 8
 """Ancestors whose records are kept while the forks of a batch are settled; they may be long."""
 
+_NO_RUNG: Final = sys.maxsize
 _Fold = Callable[[Any, Event, Verdict], None]
 
 
 class Folder:
-    """The folds of one shard."""
+    """The folds of one shard. ``window_events``: there is a rung of the ladder at every so many of a session's events;
+    None keeps no ladder."""
 
-    def __init__(self, projections: Sequence[Projection[Any]]) -> None:
+    def __init__(self, projections: Sequence[Projection[Any]], window_events: int | None = WINDOW_EVENTS) -> None:
+        if window_events is not None and window_events < LEAST_WINDOW_EVENTS:
+            raise ValueError(f"wanted: window_events >= {LEAST_WINDOW_EVENTS}")
+        self._window_events = _NO_RUNG if window_events is None else window_events
         self._projections = list(projections)
         self._by_type: dict[str, tuple[tuple[_Fold, int], ...]] = {}
         self._on_violation = [
@@ -44,8 +51,10 @@ class Folder:
             if type(projection).fold_head is not Projection.fold_head
         ]
 
-    def fold(self, session: Session, event: Event) -> None:
+    def fold(self, session: Session, event: Event) -> Verdict:
         """Take the next event of the path into the session's rows."""
+        if event.seq % self._window_events == FIRST_SEQ and event.seq != FIRST_SEQ:
+            self._close(session, event)
         verdict = judge(session.state or session.lifecycle(), session.ops, event)
         rows = session.rows
         if verdict.violations:
@@ -57,6 +66,14 @@ class Folder:
         else:
             for skip, place in self._on_stub:
                 skip(rows[place], event)
+        return verdict
+
+    def _close(self, session: Session, event: Event) -> None:
+        """The event is the first of a window: what the one below it leaves to the ladder is kept."""
+        for fold, place in self._on_head:
+            fold(session.rows[place], UNTOLD)
+        session.facts = None
+        session.close(event.seq - 1, event.prev_hash or b"")
 
     def finish(self, session: Session) -> None:
         """Tell the projections of the path's end, if it changed."""
@@ -74,6 +91,17 @@ class Folder:
         )
         self._by_type[type_] = found
         return found
+
+
+def take_over(
+    journal: Journal, gather: Callable[[str], Records], session_id: str, forked: Event, state: SessionState
+) -> None:
+    """Before a ``SessionForked`` is judged: the session begins with the state that its ancestors leave to it."""
+    parent, at = fork_origin(forked)
+    inherited = Inheritances(journal, gather)
+    above = None if at is None else inherited.of(session_id, parent, at)[0]
+    if above is not None:
+        inherit(inherited.state(above), state)
 
 
 class Inheritance(NamedTuple):

@@ -140,6 +140,27 @@ def stored_index(reader: KeyReader, session_id: str) -> Iterator[tuple[int, byte
         yield *split_index(key, len(prefix)), IndexEntry.decode(raw)
 
 
+def chain_down(
+    reader: KeyReader, session_id: str, seq: int, hash_: bytes, above: int
+) -> Iterator[tuple[int, bytes, IndexEntry]]:
+    """The records from this one (seq, hash) down to the one above seq ``above``, each named by the one before it.
+    Without amendments that is the path. Raises StoreDamaged where one is missing."""
+    prefix, wanted = index_prefix(session_id), hash_
+    for at in range(seq, above, -1):
+        raw = reader.get(STATE, prefix + at.to_bytes(8, "big") + wanted)
+        if raw is None:
+            raise StoreDamaged(
+                f"the index lacks seq {at} of session {session_id}, which its path holds",
+                wanted="every record of the path",
+                todo="set the shard aside; it is built again from a snapshot or from the log",
+                session=session_id,
+                seq=at,
+            )
+        entry = IndexEntry.decode(raw)
+        yield at, wanted, entry
+        wanted = entry.prev_hash or b""
+
+
 def events_of(
     journal: Journal, session_id: str, records: Records, hashes: Iterable[bytes], *, first_seq: int = 1
 ) -> Iterator[Event]:

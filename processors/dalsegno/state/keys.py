@@ -36,7 +36,8 @@ ANCESTORS: Final = b"a"
 WAITING: Final = b"u"
 """session, seq, hash -> frame id and reason: a record that this build cannot read or fold."""
 LADDER: Final = b"l"
-"""Reserved: versions of rows at every 256th seq."""
+"""key of a row, window -> the version of it that this window was the first to change; for a head: ``Rung``. See
+``ladder.py``."""
 
 STATE_KINDS: Final = frozenset(
     {META, INDEX, HEAD, ROW, PRIVATE, TOTAL, CONTRIBUTION, OUTBOX, FORK, ANCESTORS, WAITING, LADDER}

@@ -15,7 +15,7 @@ from dalsegno.errors import StoreDamaged
 from dalsegno.model.cursor import Cursor
 from dalsegno.model.records import UNDECODABLE, UNKNOWN_SCHEMA, UNKNOWN_SYMBOL
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Of the rows here and of the keys. A shard of another format is built again."""
 
 # --- index: what is known of one record ------------------------------------------------------------------------------

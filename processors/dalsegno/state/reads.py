@@ -6,14 +6,17 @@ Every answer is true at ``position().cursor``. A secondary shows the moment at w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from dalsegno.errors import NotFound, SnapshotIncompatible
 from dalsegno.log.schema_set import SchemaSet
+from dalsegno.model.lifecycle.state import LIFECYCLE_VERSION
 from dalsegno.model.path import Path
-from dalsegno.model.records import Event, Placed
+from dalsegno.model.records import FIRST_SEQ, Event, Placed
 from dalsegno.projections.base import Projection, RowId
+from dalsegno.state.at import Opening, SessionAt
 from dalsegno.state.digest import ProjectionDigest
 from dalsegno.state.history import Journal, Records, events_of, gather, key_of, placed, stored_index
 from dalsegno.state.keys import (
@@ -29,10 +32,11 @@ from dalsegno.state.keys import (
     text_part,
 )
 from dalsegno.state.kv import JOURNAL, STATE, KeyReader, after_prefix, scan_prefix
+from dalsegno.state.ladder import WINDOW_EVENTS
 from dalsegno.state.layout import Counts, IndexEntry, JournalEntry, Position, SessionHead, ShardIdentity
 from dalsegno.state.rebuild import Marks, read_marks, recompute_digests
 from dalsegno.state.session import HEAD_SPEC, LIFECYCLE_SPECS
-from dalsegno.state.tables import ProjectionTables, TableSpec
+from dalsegno.state.tables import LIFECYCLE, ProjectionTables, TableSpec
 
 
 class Waiting(NamedTuple):
@@ -48,8 +52,15 @@ class ShardReads:
     """``where`` names the shard in errors: its folder, say."""
 
     def __init__(
-        self, kv: KeyReader, schemas: SchemaSet, projections: Sequence[Projection[Any]], where: str = "this shard"
+        self,
+        kv: KeyReader,
+        schemas: SchemaSet,
+        projections: Sequence[Projection[Any]],
+        where: str = "this shard",
+        window_events: int = WINDOW_EVENTS,
     ) -> None:
+        """``window_events``: as the shard was opened with."""
+        self._window_events = window_events
         self.kv = kv
         self.schemas = schemas
         self._where = where
@@ -118,6 +129,33 @@ class ShardReads:
         hashes = path.hashes[after : None if limit is None else after + limit]
         return events_of(Journal(self.kv, self.schemas), session_id, records, hashes, first_seq=after + 1)
 
+    def at(self, session_id: str, seq: int) -> SessionAt:
+        """The session as it stood when the event at ``seq`` had been folded, with the rows that can be folded here.
+
+        Raises NotFound where the path has no such event, SnapshotIncompatible, StoreDamaged.
+        """
+        head = self.head(session_id)
+        if head is None:
+            raise NotFound(f"no session {session_id} in {self._where}", session=session_id)
+        if not FIRST_SEQ <= seq <= head.seq:
+            raise NotFound(
+                f"session {session_id} has no event at seq {seq}",
+                wanted=f"a seq of its path, which ends at {head.seq}",
+                todo="" if head.held_reason is None else f"it is held at {head.held_seq}: {head.held_reason}",
+                session=session_id,
+                seq=seq,
+            )
+        position = self.position()
+        self._check_version(LIFECYCLE, LIFECYCLE_VERSION, position)
+        stored = position.digests
+        tables = [
+            each for name, each in self._tables.items() if name in stored and stored[name].version == each.version
+        ]
+        journal = Journal(self.kv, self.schemas)
+        chosen = partial(self.chosen, session_id)
+        opening = Opening(self.kv, journal, session_id, head, chosen, self.records, self._window_events)
+        return opening.at(seq, tables, position.cursor.partition)
+
     def waiting(self) -> Iterator[Waiting]:
         """Records that hold their sessions until this build can read or fold them."""
         for key, raw in scan_prefix(self.kv, STATE, WAITING):
@@ -181,16 +219,19 @@ class ShardReads:
         tables = self._tables.get(projection)
         if tables is None:
             raise NotFound(f"no projection {projection!r}", wanted=f"one of {', '.join(sorted(self._tables))}")
-        stored = self.position().digests.get(projection)
-        if stored is None or stored.version != tables.version:
+        self._check_version(projection, tables.version, self.position())
+        return tables
+
+    def _check_version(self, projection: str, version: int, position: Position) -> None:
+        stored = position.digests.get(projection)
+        if stored is None or stored.version != version:
             found = "no rows" if stored is None else "rows that are being folded again" if stored.version < 0 else ""
             raise SnapshotIncompatible(
                 f"{self._where} holds {found or f'rows of version {stored.version if stored else 0}'} of {projection}",
-                wanted=f"rows of version {tables.version}",
+                wanted=f"rows of version {version}",
                 todo="wait until a worker of this release has folded them again",
                 projection=projection,
             )
-        return tables
 
     def _spec(self, projection: str, kind: bytes) -> TableSpec:
         tables = self._of(projection)

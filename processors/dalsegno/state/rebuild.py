@@ -12,6 +12,7 @@ from dalsegno.state.digest import MODULUS, ProjectionDigest, to_hex
 from dalsegno.state.keys import (
     CONTRIBUTION,
     HEAD,
+    LADDER,
     OUTBOX,
     PRIVATE,
     ROW,
@@ -69,8 +70,9 @@ def recompute_digests(kv: KeyReader, specs: Iterable[TableSpec]) -> dict[str, Pr
     versions: dict[str, int] = {}
     for spec in specs:
         total = sums.get(spec.projection, 0)
-        for key, raw in scan_prefix(kv, STATE, spec.prefix):
-            total += spec.summand(key, raw)
+        for prefix in spec.prefixes():
+            for key, raw in scan_prefix(kv, STATE, prefix):
+                total += spec.summand(key, raw)
         sums[spec.projection] = total % MODULUS
         versions[spec.projection] = spec.version
     return {name: ProjectionDigest(versions[name], to_hex(total)) for name, total in sorted(sums.items())}
@@ -133,7 +135,7 @@ def drop(work: ShardWork, name: str) -> None:
 
 
 def _delete_rows(kv: KeyReader, batch: WriteBatch, name: str, *, keep_outbox: bool) -> None:
-    """All rows of a projection. ``keep_outbox``: they stay announced, since some may not come again."""
+    """All rows of a projection, and its ladder. ``keep_outbox``: they stay announced, since some may not come again."""
     if not keep_outbox:
         prefix = family_prefix(OUTBOX, name)
         batch.delete_range(STATE, prefix, after_prefix(prefix))
@@ -142,7 +144,10 @@ def _delete_rows(kv: KeyReader, batch: WriteBatch, name: str, *, keep_outbox: bo
         if keep_outbox and kind in (ROW, TOTAL):
             for key, _ in scan_prefix(kv, STATE, prefix):
                 batch.put(STATE, outbox_key(key), b"\xff" * 8)
-        batch.delete_range(STATE, prefix, after_prefix(prefix))
+        for each in (prefix, LADDER + prefix):
+            batch.delete_range(STATE, each, after_prefix(each))
+    if name == LIFECYCLE:
+        batch.delete_range(STATE, LADDER + HEAD, after_prefix(LADDER + HEAD))
 
 
 class Marks(NamedTuple):

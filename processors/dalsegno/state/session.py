@@ -9,10 +9,13 @@ import msgspec
 from dalsegno.errors import StoreDamaged
 from dalsegno.model.lifecycle.state import LIFECYCLE_VERSION, OpState, SessionState
 from dalsegno.projections.base import HeadFacts
+from dalsegno.state.cells import CellTable
 from dalsegno.state.keys import FORK, HEAD, INDEX, PRIVATE, take_text, text_part
 from dalsegno.state.kv import STATE, KeyReader, scan_prefix
+from dalsegno.state.ladder import WINDOW_EVENTS, Rung, window_of
 from dalsegno.state.layout import ForkLink, IndexEntry, SessionHead, decode_fork
-from dalsegno.state.tables import LIFECYCLE, CellTable, ProjectionTables, RollupRows, SessionRows, TableSpec
+from dalsegno.state.rows import RollupRows, SessionRows
+from dalsegno.state.tables import LIFECYCLE, ProjectionTables, TableSpec, encode_row
 
 HEAD_SPEC: Final = TableSpec(HEAD, LIFECYCLE, LIFECYCLE_VERSION, SessionHead)
 OPS_SPEC: Final = TableSpec(PRIVATE, LIFECYCLE, LIFECYCLE_VERSION, OpState)
@@ -66,9 +69,11 @@ class Session:
         "settle",
         "state",
         "stored_held",
+        "stored_seq",
         "stub_hashes",
         "tables",
         "touched",
+        "window_events",
     )
 
     def __init__(
@@ -80,8 +85,10 @@ class Session:
         partition: int,
         *,
         with_forks: bool,
+        window_events: int = WINDOW_EVENTS,
     ) -> None:
         self.id = session_id
+        self.window_events = window_events
         self.part = part = text_part(session_id)
         self.index_prefix = INDEX + part
         self.heads = CellTable(HEAD_SPEC, reader, HEAD + part, complete=False)
@@ -116,6 +123,7 @@ class Session:
         self.stub_hashes: frozenset[bytes] | None = None
         """Of all amended records; None: not looked up yet."""
         self.stored_held = self.head.held_reason is not None
+        self.stored_seq = self.head.seq
         self._clean()
 
     def _clean(self) -> None:
@@ -165,6 +173,23 @@ class Session:
         for rows in self.rows:
             rows.drop_all()
         self.facts = None
+        for table in self.tables:
+            if self.stored_seq > self.window_events or table.images is not None:
+                table.drop_images()
+
+    # --- the ladder ----------------------------------------------------------------------------------------------
+
+    def window(self) -> int:
+        """Of the last event of the path."""
+        return window_of(self.head.seq, self.window_events)
+
+    def close(self, rung: int, hash_: bytes) -> None:
+        """All events up to the rung ``hash_`` at this seq are folded, and none above it."""
+        window = window_of(rung, self.window_events)
+        for table in self.tables:
+            if table.changed:
+                table.close(window)
+        self.heads.put_image(self.heads.prefix, window, encode_row(Rung(self.lifecycle(), hash_)))
 
     def after_write(self) -> int:
         """Forget what is written now; returns how much stays in memory, counted in rows."""
@@ -176,6 +201,7 @@ class Session:
         self._clean()
         self.known = self.heads.get() is not None
         self.stored_held = self.head.held_reason is not None
+        self.stored_seq = self.head.seq
         kept = _SIZE
         for table in self.tables:
             rows = len(table.cells)

@@ -32,6 +32,7 @@ from dalsegno.state.digest import ProjectionDigest
 from dalsegno.state.intake import Tally, retry_waiting, take_all
 from dalsegno.state.keys import WAITING, split_waiting
 from dalsegno.state.kv import STATE, KeyValue, scan_prefix
+from dalsegno.state.ladder import WINDOW_EVENTS
 from dalsegno.state.layout import (
     COPY_KEY,
     FORMAT,
@@ -93,14 +94,17 @@ class Shard:
         schemas: SchemaSet,
         projections: Sequence[Projection[Any]],
         cached_rows: int | None = None,
+        window_events: int = WINDOW_EVENTS,
         upgrade: bool = True,
     ) -> Shard:
         """Open the shard in ``kv``, or begin one at offset 0 if there is none.
 
         With ``upgrade``, rows of another version of a projection are dropped and folded again from the journal, and
         records are looked at again if this build knows other event types than the last one; without it such a shard
-        can be read, and refuses batches. Raises OtherHistory if the shard is of another partition, topic or generation,
-        StoreDamaged if it cannot be read.
+        can be read, and refuses batches. ``window_events`` is for tests, and must stay the same for one shard.
+
+        Raises OtherHistory if the shard is of another partition, topic or generation, StoreDamaged if it cannot be
+        read.
         """
         stored = kv.get(STATE, IDENTITY_KEY)
         if stored is None:
@@ -109,7 +113,7 @@ class Shard:
             _check_identity(decode_identity(stored, identity.topic), identity)
         if kv.get(STATE, COPY_KEY) is None:
             _name_copy(kv)
-        work = ShardWork(kv, identity, schemas, projections, _position(kv, identity), cached_rows)
+        work = ShardWork(kv, identity, schemas, projections, _position(kv, identity), cached_rows, window_events)
         shard = cls(kv, work)
         if upgrade:
             shard.bring_up_to_date()

