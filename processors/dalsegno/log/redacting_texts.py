@@ -1,6 +1,7 @@
 """Redaction rules on one text: as it is, and, where it is JSON, on its decoded strings, keys and numbers. Pure.
 
-Again and again, since JSON stands in JSON. Bytes that are no UTF-8 stay as they are.
+Again and again, since JSON stands in JSON. Bytes that are no UTF-8 stay as they are. A text that a pointer goes into,
+and that is no JSON but names the member, is taken out whole: what a model wrote is often cut off or has a comma too many.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from dalsegno.log.redaction_notes import Compiled, Found
 
 NESTED_MAX: Final = 8
 """JSON in JSON: each level doubles the backslashes, so that nobody gets here by chance."""
+_BOX = ("{", "[")
+_BLANK = " \t\r\n\ufeff"
+_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 
 
 class TextRedactor:
@@ -30,19 +34,26 @@ class TextRedactor:
     def pointed(self, path: Path) -> Compiled | None:
         """The rule whose pointer this is."""
         for rule in self._pointers:
-            assert rule.pointer is not None
-            if len(rule.pointer) == len(path) and all(
-                want in (have, "*") for want, have in zip(rule.pointer, path, strict=True)
-            ):
+            if len(rule.pointer or ()) == len(path) and _begins(rule, path):
                 return rule
         return None
 
     def text(self, text: str, path: Path, level: int = 0) -> str:
         """A text without what the rules find in it, as it is and as JSON."""
         if level <= NESTED_MAX:
-            found = spans(text) if text.lstrip(" \t\r\n\ufeff")[:1] in ("{", "[", '"') else None
+            found = spans(text) if text.lstrip(_BLANK)[:1] in (*_BOX, '"') else None
+            rule = self._unreachable(text, path) if found is None else None
+            if rule is not None:
+                return self._take(rule, path, text)
             text = self._quoted(text, path, level) if found is None else self._json(text, found, path, level)
         return self.plain(text, path)
+
+    def _unreachable(self, text: str, path: Path) -> Compiled | None:
+        """The rule whose pointer goes on in this text, which is no JSON, but names what the pointer leads to."""
+        for rule in self._pointers:
+            if _begins(rule, path) and _names(text, (rule.pointer or ())[len(path) :]):
+                return rule
+        return None
 
     def plain(self, text: str, path: Path) -> str:
         """A text without what the patterns find in it as it is."""
@@ -96,17 +107,47 @@ class TextRedactor:
 
     def _quoted(self, text: str, path: Path, level: int) -> str:
         """JSON strings inside of other text, such as a log line: those that say something else than they show."""
-        if "\\" not in text:
-            return text
+        out: list[str] = []
+        done = 0
+        at = text.find('"') if "\\" in text else -1
+        while at >= 0:
+            match = STRING.match(text, at)
+            if match is None:
+                # Neither is any later quote closed: looking for the end of each would take for ever.
+                without = self._said(_CUT_ESCAPE.sub("", text[at:]) + '"', path, level)
+                return "".join([*out, text[done:] if without is None else text[done:at] + without[:-1]])
+            without = self._said(match[0], path, level)
+            if without is not None:
+                out += [text[done:at], without]
+                done = match.end()
+            at = text.find('"', match.end())
+        return "".join([*out, text[done:]])
 
-        def changed(match: re.Match[str]) -> str:
-            if "\\" not in match[0]:
-                return match[0]
-            said = decoded(match[0])
-            without = self.text(said, path, level + 1)
-            return match[0] if without == said else encoded(without)
+    def _said(self, literal: str, path: Path, level: int) -> str | None:
+        """A JSON string without what the rules find in what it says; None if that is nothing."""
+        if "\\" not in literal:
+            return None
+        said = decoded(literal)
+        without = self.text(said, path, level + 1)
+        return None if without == said else encoded(without)
 
-        return STRING.sub(changed, text)
+
+def _begins(rule: Compiled, path: Path) -> bool:
+    """Whether the rule's pointer is this path, or goes on behind it."""
+    return len(rule.pointer or ()) >= len(path) and all(
+        want in (have, "*") for want, have in zip(rule.pointer or (), path, strict=False)
+    )
+
+
+def _names(text: str, left: Path) -> bool:
+    """Whether a text that is no JSON may hold what the rest of a pointer leads to: it begins as JSON does and has the
+    names in it (or escapes, in which they may hide), or has them in quotes."""
+    names = [name for name in left if name != "*" and not name.isdecimal()]
+    if not left:
+        return False
+    if text.lstrip()[:1] in _BOX:
+        return "\\u" in text or all(name in text for name in names)
+    return bool(names) and all(re.search(rf"""["']{re.escape(name)}\\*["']""", text) for name in names)
 
 
 def _start(span: Span) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -118,6 +119,48 @@ def test_contents_of_any_shape(content: str | bytes, left: str | bytes | None, t
     assert KEY.encode() not in found
     if left is not None:
         assert found == (left if isinstance(left, bytes) else left.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"password": "hunter22"',
+        '{"password": "hunter22",}',
+        "{'password': 'hunter22'}",
+        "{password: 'hunter22'}",
+        '{"\\u0070assword": "hunter22",}',
+        '```json\n{"password": "hunter22"}\n```',
+        '// login\n{"password": "hunter22"}',
+        '{"password": "hunter22"}\0',
+        'data: {\\"password\\": \\"hunter22\\"}',
+    ],
+)
+def test_what_a_pointer_leads_to_in_no_json_is_taken_out_with_all_around_it(
+    publisher: MemoryPublisher, text: str
+) -> None:
+    found = written(publisher, call(text))
+    assert found["arguments"]["inline"] == b"[redacted:password]"
+    assert found["arguments"]["digest"] == found["arguments_digest"] == sha256(b"[redacted:password]").digest()
+    assert found["meta"]["redactions"] == [{"pointer": "/arguments/inline", "reason": "password", "digest": None}]
+
+
+@pytest.mark.parametrize("text", ["the password is a secret", "[INFO] begun", '{"user": "me",}', '"password', ""])
+def test_what_no_pointer_leads_to_in_no_json_stays(publisher: MemoryPublisher, text: str) -> None:
+    assert written(publisher, call(text))["arguments"]["inline"] == text.encode()
+
+
+def test_quotes_that_are_never_closed_do_not_hold_an_append(publisher: MemoryPublisher) -> None:
+    # Looked for from each of them, the end would take minutes.
+    text = "{" + '\\"' * 30_000
+    began = time.monotonic()
+    assert written(publisher, call(text))["arguments"]["inline"] == text.encode()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("cut", ["", "\\", "\\u00"])
+def test_a_string_that_was_cut_off_is_read_as_far_as_it_goes(publisher: MemoryPublisher, cut: str) -> None:
+    found = written(publisher, events.NoteRecorded(kind='log: "x\\u0073k-' + KEY[3:] + cut))
+    assert found["kind"] == 'log: "x[redacted:api-key]'
 
 
 def test_numbers_in_json_are_texts_to_a_pattern(publisher: MemoryPublisher) -> None:
