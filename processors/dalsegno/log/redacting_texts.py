@@ -1,7 +1,8 @@
 """Redaction rules on one text: as it is, and, where it is JSON, on its decoded strings, keys and numbers. Pure.
 
 Again and again, since JSON stands in JSON. Bytes that are no UTF-8 stay as they are. A text that a pointer goes into,
-and that is no JSON but names the member, is taken out whole: what a model wrote is often cut off or has a comma too many.
+and that is no JSON but names the member, is taken out whole: what a model wrote is often cut off or has a comma too
+many.
 """
 
 from __future__ import annotations
