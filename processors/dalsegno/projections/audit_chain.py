@@ -59,7 +59,7 @@ _SAID: Final[dict[tuple[str, str], Outcome]] = {
     ("SessionRecovered", "FAILED"): "FAILED",
     ("SessionRecovered", "ABANDONED"): "FAILED",
 }
-_ONCE_A_USE: Final = frozenset({"ToolCallRequested", "ToolCallAuthorized", "ToolCallStarted"})
+_ONCE_A_USE: Final = frozenset({"ToolCallAuthorized", "ToolCallStarted"})
 """Types whose links belong to one use of an id; grants and answers may serve a later one."""
 _WAITS: Final = frozenset({"AWAIT_RECEIPT", "UNKNOWN_OUTCOME"})
 
@@ -95,6 +95,14 @@ def _outcome(use: list[AuditLink]) -> Outcome:
     return outcome
 
 
+def _furthest(use: list[AuditLink]) -> AuditLink | None:
+    for types in (("ToolCallFailed", "ToolCallStarted"), ("ToolCallAuthorized",), ("ToolCallRequested",)):
+        found = [link for link in use if link.type in types]
+        if found:
+            return found[-1]
+    return None
+
+
 class _Walk:
     def __init__(self, tool_call_id: str, good: list[AuditLink]) -> None:
         self.tool_call_id, self.good = tool_call_id, good
@@ -104,15 +112,13 @@ class _Walk:
 
     def begin(self, outcome: Outcome, use: list[AuditLink]) -> None:
         """Walk from what the call came to: its first result, its rejection, else the newest that was done for it."""
-        results = [link for link in use if link.type in (*_RESULTS, "ToolCallRejected")][:1]
-        if not results:
+        head = next((link for link in use if link.type in (*_RESULTS, "ToolCallRejected")), None)
+        if head is None:
             self.lacks("receipt", None, f"there is no result: {outcome}")
-        for types in (("ToolCallFailed", "ToolCallStarted"), ("ToolCallAuthorized",), ("ToolCallRequested",)):
-            results = results or [link for link in use if link.type in types][-1:]
-        if not results:
+            head = _furthest(use)
+        if head is None:
             self.lacks("request", None, "no event of the path asks for this call")
             return
-        head = results[0]
         self.links.append(head)
         if head.type in _RESULTS or head.type == "ToolCallFailed":
             self.started(head)

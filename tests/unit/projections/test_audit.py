@@ -136,6 +136,7 @@ def test_a_link_that_is_gone_is_named(call: str, seq: int, wanted: Missing) -> N
     builder = golden_session()
     found = chain_of(builder, builder.amend([builder.records[seq - 1]]), call=f"write.1/t1/{call}")
     assert wanted in found.missing
+    assert found.outcome == ("RUNNING" if wanted.link == "receipt" else "EXECUTED")
     assert seq not in {edge.cause for edge in found.edges} | {edge.effect for edge in found.edges}
     assert {each.link for each in found.missing} <= {wanted.link, "decision"}
 
@@ -326,7 +327,9 @@ def _failed(builder: SessionBuilder, reason: str = "TIMEOUT") -> None:
         (lambda b: (_failed(b), _retry(b, False)), "FAILED", "ToolCallFailed"),
         (lambda b: (_started(b), b.recover("RETRY")), "AUTHORIZED", "ToolCallStarted"),
         (lambda b: (_started(b), b.recover("ABANDONED")), "FAILED", "ToolCallStarted"),
+        (lambda b: (_started(b), b.recover("FAILED")), "FAILED", "ToolCallStarted"),
         (lambda b: (_started(b), b.recover("AWAIT_RECEIPT")), "UNKNOWN_OUTCOME", "ToolCallStarted"),
+        (lambda b: (_started(b), b.recover("UNKNOWN_OUTCOME")), "UNKNOWN_OUTCOME", "ToolCallStarted"),
         (lambda b: (request(b), b.recover("UNKNOWN_OUTCOME")), "REQUESTED", "ToolCallRequested"),
         (lambda b: (_started(b), b.recover("KEEP_WAITING")), "RUNNING", "ToolCallStarted"),
     ],

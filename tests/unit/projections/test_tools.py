@@ -257,6 +257,7 @@ def test_a_receipt_of_a_call_that_was_given_up_is_late(builder: SessionBuilder) 
         # The receipt is the first attempt's; the second still ran when the call was closed.
         (lambda b: (fail(running(b)), start(b, 2), receive(b, 1)), 1),
         (lambda b: (fail(running(b)), receive(b, 1)), 0),
+        (lambda b: (fail(running(b)), start(b, 2), fail(b, 2), receive(b, 1)), 1),
         (lambda b: (fail(running(b)), retry(b), receive(b, 1)), 0),
         (lambda b: (running(b).recover("AWAIT_RECEIPT"), receive(b, 1)), 0),
     ],
