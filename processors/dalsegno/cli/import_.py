@@ -13,7 +13,7 @@ from dalsegno.cli.output import emit, note
 from dalsegno.errors import Usage
 from dalsegno.importers.base import Importer
 from dalsegno.importers.registry import IMPORTERS
-from dalsegno.importers.run import ImportOutcome, import_file
+from dalsegno.importers.run import ImportOutcome, import_files
 from dalsegno.log.publisher import Publisher
 
 _COLUMNS = ("file", "sessions", "events", "new", "grew", "same", "ahead", "erased", "missing", "appended")
@@ -25,8 +25,8 @@ _HELP = """Import recordings of another harness. FORMAT is one of:
 \b
 {formats}
 
-A file is read whole and compared with the log before anything is appended; importing it again adds only what is
-missing. How faithful it was is in the data (-o json) and, in short, on stderr.
+All files are read whole and compared with the log before anything of any of them is appended; importing them again adds
+only what is missing. How faithful it was is in the data (-o json) and, in short, on stderr.
 """.format(formats="\n".join(f"{name:<16}{kind.about}" for name, kind in sorted(IMPORTERS.items())))
 
 
@@ -56,15 +56,9 @@ def command(
     """See ``_HELP``: which formats there are is told by the importers."""
     importer = _importer(format_name, reports)
     importer.ended = ended
-    if len(files) > 1 or reports:
-        for path in files:
-            for _ in importer.read(path, importer.report()):  # a damaged file among several: none of them is imported
-                pass
-        importer.check_reports()
     outcomes: list[dict[str, Any]] = []
     with Publisher(ctx.kafka, prefix=ctx.prefix) as publisher:
-        for path in files:
-            outcome = import_file(publisher, importer, path, store=ctx.store, dry_run=dry_run)
+        for outcome in import_files(publisher, importer, files, store=ctx.store, dry_run=dry_run):
             outcomes.append(outcome.as_data())
             _tell(outcome)
     emit(ctx, outcomes, _COLUMNS)

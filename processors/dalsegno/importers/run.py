@@ -1,15 +1,16 @@
-"""Importing a file: (1) read, map and encode all of it, (2) look up what the log holds of its sessions, (3) compare,
-(4) go through it again and append.
+"""Importing files: (1) read, map and encode all of them, (2) look up what the log holds of their sessions, (3) compare,
+(4) go through each again and append.
 
-Nothing is appended before (3) has passed for every session of the file, and no more than one session is held: from (1)
-only the hashes stay. What is appended has the same bytes in every import of the same content, so a second import, and
-one that was cut off in the middle and started again, add only what is missing; two at the same time do no harm either.
+Nothing is appended before (3) has passed for every session of every file, and no more than one session is held: from
+(1) only the hashes stay. What is appended has the same bytes in every import of the same content, so a second import,
+and one that was cut off in the middle and started again, add only what is missing; two at the same time do no harm
+either.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -89,49 +90,99 @@ class ImportOutcome:
 def import_file(
     publisher: Publisher, importer: Importer, path: Path, *, store: Store | None = None, dry_run: bool = False
 ) -> ImportOutcome:
-    """Import one file. ``store`` takes contents that are too large for an event.
+    """Import one file, as ``import_files`` does."""
+    (outcome,) = import_files(publisher, importer, [path], store=store, dry_run=dry_run)
+    return outcome
 
-    Raises BadInputFile for a damaged or foreign file and ImportConflict where the log holds another prefix of one of
-    its sessions; nothing was appended then. Any other error may leave a part: run the import again.
+
+def import_files(
+    publisher: Publisher,
+    importer: Importer,
+    paths: Sequence[Path],
+    *,
+    store: Store | None = None,
+    dry_run: bool = False,
+) -> Iterator[ImportOutcome]:
+    """Import files together, and tell of each as soon as it is appended. ``store`` takes contents that are too large
+    for an event.
+
+    Raises BadInputFile for a damaged or foreign file and ImportConflict where the log, or a file before it, holds
+    another prefix of one of its sessions; nothing of any file was appended then. Any other error may leave a part: run
+    the import again.
     """
-    report = importer.report()
-    # No loop variable, here or in (4): it would hold one session while the next one is read.
-    mapped = list(map(partial(_mapped, publisher, path), importer.read(path, report)))
-    recorded = read_recorded(publisher, [session.session_id for session in mapped])
-    importing = _Import(publisher, importer, path, store)
-    sessions = tuple(importing.compared(session, recorded.get(session.session_id)) for session in mapped)
-    appended = 0 if dry_run else importing.append(mapped, sessions)
-    return ImportOutcome(path, dry_run, report, sessions, appended)
+    files = [_File(publisher, importer, path, store) for path in paths]
+    for file in files:
+        file.read()
+    importer.check_reports()
+    known = _Known(read_recorded(publisher, {mine.session_id for file in files for mine in file.mapped}))
+    for file in files:
+        file.compare(known)
+    for file in files:
+        appended = 0 if dry_run else file.append()
+        yield ImportOutcome(file.path, dry_run, file.report, tuple(file.sessions), appended)
 
 
-def _mapped(publisher: Publisher, path: Path, session: ImportedSession) -> Mapped:
-    try:
-        return Mapped(session.session_id, tuple(record.key.hash for record in chained(session, publisher.schemas)))
-    except InvalidEvent as error:
-        todo = "check that the file is a real recording; nothing of it was imported"
-        raise bad_file(path, "", error.found, error.wanted, todo) from error
+class _Known:
+    """What is there of the sessions: in the log, and in the files before."""
+
+    def __init__(self, recorded: dict[str, Recorded]) -> None:
+        self.recorded = recorded
+        self._holders: dict[str, Path] = {}
+
+    def holder(self, session_id: str) -> str:
+        return str(self._holders.get(session_id, "the log"))
+
+    def add(self, mine: Mapped, path: Path) -> None:
+        """A file before the next ones holds this, which equals what is there as far as both go."""
+        there = self.recorded.get(mine.session_id, Recorded((), frozenset(), False, None))
+        if len(there.path) < len(mine.hashes):
+            self.recorded[mine.session_id] = there._replace(path=mine.hashes)
+            self._holders[mine.session_id] = path
 
 
-class _Import:
+class _File:
     """One file on its way into one log."""
 
     def __init__(self, publisher: Publisher, importer: Importer, path: Path, store: Store | None) -> None:
-        self._publisher, self._importer, self._path, self._store = publisher, importer, path, store
+        self._publisher, self._importer, self._store = publisher, importer, store
+        self.path = path
+        self.report = importer.report()
+        self.mapped: list[Mapped] = []
+        self.sessions: list[SessionImport] = []
+
+    # --- (1) ---------------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        # No loop variable, here or in (4): it would hold one session while the next one is read.
+        self.mapped = list(map(self._mapped, self._importer.read(self.path, self.report)))
+
+    def _mapped(self, session: ImportedSession) -> Mapped:
+        try:
+            records = chained(session, self._publisher.schemas)
+        except InvalidEvent as error:
+            todo = "check that the file is a real recording; nothing of it was imported"
+            raise bad_file(self.path, "", error.found, error.wanted, todo) from error
+        return Mapped(session.session_id, tuple(record.key.hash for record in records))
 
     # --- (3) ---------------------------------------------------------------------------------------------------------
 
-    def compared(self, mine: Mapped, recorded: Recorded | None) -> SessionImport:
+    def compare(self, known: _Known) -> None:
+        for mine in self.mapped:
+            self.sessions.append(self._compared(mine, known))
+            known.add(mine, self.path)
+
+    def _compared(self, mine: Mapped, there: _Known) -> SessionImport:
         """What is missing. Raises ImportConflict at the first record that differs (BadInputFile if the file no longer
         has that one), SessionHeld where nobody can say."""
         session_id, hashes = mine
-        events = len(hashes)
+        events, recorded = len(hashes), there.recorded.get(session_id)
         if recorded is None:
             return SessionImport(session_id, NEW, events, tuple(range(1, events + 1)))
         if recorded.erased:
             return SessionImport(session_id, ERASED, events)
         for seq, (hash_, theirs) in enumerate(zip(hashes, recorded.path, strict=False), start=1):
             if hash_ != theirs:
-                raise self._conflict(session_id, seq, hash_, theirs)
+                raise self._conflict(session_id, seq, hash_, theirs, there.holder(session_id))
         known = len(recorded.path)
         if recorded.held is not None and recorded.held.reason in UNREADABLE_REASONS and known < events:
             raise held(session_id, recorded.held.reason, recorded.held.seq)
@@ -144,35 +195,35 @@ class _Import:
             return SessionImport(session_id, AHEAD if known > events else SAME, events)
         return SessionImport(session_id, GREW if known else NEW, events, missing)
 
-    def _conflict(self, session_id: str, seq: int, hash_: bytes, theirs: bytes) -> DalsegnoError:
+    def _conflict(self, session_id: str, seq: int, hash_: bytes, theirs: bytes, holder: str) -> DalsegnoError:
         """Only now it is of interest which event of the file that is: it is looked for again. A file that no longer
         has it changed meanwhile."""
-        again = self._importer.read(self._path, self._importer.report())
+        again = self._importer.read(self.path, self._importer.report())
         session = next((session for session in again if session.session_id == session_id), None)
         records = [] if session is None else chained(session, self._publisher.schemas)
         mine = next((record for record in records if record.key == EventKey(session_id, Seq(seq), hash_)), None)
         if mine is None:
             return self._changed(session_id)
         return ImportConflict(
-            f"the log holds another event at seq {seq} of session {session_id} than {self._path}",
+            f"{holder} holds another event at seq {seq} of session {session_id} than {self.path}",
             wanted=f"{mine.type} with hash {mine.key.hash.hex()} (from {mine.native_ref or 'the file'})",
             todo="find out who wrote the session: another state of the file, or another program",
             session_id=session_id,
             seq=mine.key.seq,
             recorded_hash=theirs.hex(),
             native_ref=mine.native_ref,
-            file=str(self._path),
+            file=str(self.path),
         )
 
     # --- (4) ---------------------------------------------------------------------------------------------------------
 
-    def append(self, mapped: Sequence[Mapped], sessions: Sequence[SessionImport]) -> int:
+    def append(self) -> int:
         """Send what is missing. Raises BadInputFile if the file is no longer what was compared."""
-        pairs = zip(mapped, sessions, strict=True)
+        pairs = zip(self.mapped, self.sessions, strict=True)
         left = {each.session_id: (mine, each.missing) for mine, each in pairs if each.missing}
         if not left:
             return 0
-        sent = sum(map(partial(self._append_session, left), self._importer.read(self._path, self._importer.report())))
+        sent = sum(map(partial(self._append_session, left), self._importer.read(self.path, self._importer.report())))
         if left:
             raise self._changed(next(iter(left)))
         return sent
@@ -209,8 +260,8 @@ class _Import:
 
     def _changed(self, session_id: str) -> BadInputFile:
         return BadInputFile(
-            f"{self._path} changed while it was imported: session {session_id} is no longer what it was",
+            f"{self.path} changed while it was imported: session {session_id} is no longer what it was",
             wanted="a file that stays as it is",
             todo="run the import again: it adds only what is missing",
-            file=str(self._path),
+            file=str(self.path),
         )

@@ -18,10 +18,9 @@ from dalsegno.importers.builder import SessionBuilder as Events
 from dalsegno.importers.builder import Source
 from dalsegno.importers.chain import chained
 from dalsegno.importers.inspect_ai import InspectImporter, file
-from dalsegno.importers.run import ImportOutcome, import_file
+from dalsegno.importers.run import ImportOutcome, import_file, import_files
 from dalsegno.log.codec import place
 from dalsegno.log.publisher import Publisher
-from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.events import TimerFired
 from dalsegno.model.ids import partition_of
 from dalsegno.model.records import Actor
@@ -29,7 +28,7 @@ from dalsegno.storage.blobs import blob_key
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing.builder import SessionBuilder, Written
 from dalsegno.testing.memory_log import MemoryLog
-from inspect_logs import HEADER, THEORY, clock, model_event, needs_traces, sample, sessions_of, write_eval, write_json
+from inspect_logs import HEADER, clock, model_event, sample, sessions_of, write_eval, write_json
 
 
 @pytest.fixture
@@ -55,22 +54,19 @@ def info(at: float, data: Any = 0) -> dict[str, Any]:
     return {"event": "info", "data": data, "timestamp": clock(at)}
 
 
-@needs_traces
-@pytest.mark.parametrize("sent", [1, 33, 3199])
-def test_an_import_cut_off_in_the_middle_is_completed_by_the_next(
-    sent: int, log: MemoryLog, publisher: Publisher
-) -> None:
+def test_an_import_cut_off_in_the_middle_is_completed_by_the_next(publisher: Publisher, tmp_path: Path) -> None:
     # What a killed process leaves is a part of each partition's records, in order, acknowledged or not.
-    schemas = SchemaSet.load()
-    records = [record for session in sessions_of(THEORY) for record in chained(session, schemas)]
-    for record in records[:sent]:
-        log.put("t.events", partition_of(record.key.session_id, 4), record.key.encode(), record.value)
-    outcome = run(publisher, THEORY)
-    assert outcome.appended == 3200 - sent
-    keys = stored(log)
-    assert len(keys) == len(set(keys)) == 3200
-    assert set(keys) == {record.key.encode() for record in records}
-    assert run(publisher, THEORY).appended == 0
+    path = write_json(tmp_path / "log.json", *({**sample([info(1), info(2)]), "id": number} for number in range(9)))
+    records = [record for session in sessions_of(path) for record in chained(session, publisher.schemas)]
+    keys = [record.key.encode() for record in records]
+    for sent in (1, len(records) // 2 + 1, len(records) - 1):
+        partly = MemoryLog(partitions=4)
+        for record in records[:sent]:
+            partly.put("t.events", partition_of(record.key.session_id, 4), record.key.encode(), record.value)
+        with Publisher(partly.connect(), prefix="t") as publisher_again:
+            assert run(publisher_again, path).appended == len(records) - sent
+            assert sorted(stored(partly)) == sorted(keys)
+            assert run(publisher_again, path).appended == 0
 
 
 def test_a_file_that_grew_gets_what_is_new(publisher: Publisher, tmp_path: Path) -> None:
@@ -98,6 +94,36 @@ def test_another_prefix_is_refused_with_the_first_difference_and_nothing_is_appe
     assert caught.value.data["session_id"] == "inspect/1:E1:2:1"
     assert f"seq {caught.value.data['seq']} of session inspect/1:E1:2:1" in str(caught.value)
     assert stored(log) == before
+
+
+def test_of_several_files_none_is_imported_unless_all_can_be(
+    log: MemoryLog, publisher: Publisher, tmp_path: Path
+) -> None:
+    run(publisher, write_json(tmp_path / "log.json", {**sample([info(1, "a")]), "id": 2}))
+    before = stored(log)
+    good = write_json(tmp_path / "good.json", sample([info(1)]))
+    torn = tmp_path / "torn.json"
+    torn.write_text(good.read_text()[:-4])
+    differs = write_json(tmp_path / "differs.json", {**sample([info(1, "X")]), "id": 2})
+    for bad, error in ((torn, BadInputFile), (differs, ImportConflict)):
+        with pytest.raises(error, match=bad.name):
+            list(import_files(publisher, InspectImporter(), [good, bad]))
+        assert stored(log) == before
+
+
+def test_several_files_of_one_session_are_compared_with_each_other(
+    log: MemoryLog, publisher: Publisher, tmp_path: Path
+) -> None:
+    shorter = write_json(tmp_path / "shorter.json", sample([info(1, "a"), info(2, "b")]))
+    other = write_json(tmp_path / "other.json", sample([info(1, "a"), info(2, "X")]))
+    with pytest.raises(
+        ImportConflict, match=r"shorter.json holds another event at seq \d+ of session inspect/1:E1:1:1"
+    ):
+        list(import_files(publisher, InspectImporter(), [shorter, other]))
+    assert stored(log) == []
+    outcomes = [outcome.as_data() for outcome in import_files(publisher, InspectImporter(), [shorter, shorter])]
+    assert [(told["new"], told["same"]) for told in outcomes] == [(1, 0), (0, 1)]
+    assert len(stored(log)) == outcomes[0]["appended"] == outcomes[0]["events"]
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(log: MemoryLog, publisher: Publisher, tmp_path: Path) -> None:
