@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dalsegno.log.amend_requests import Request, Requests, details_of
 from dalsegno.log.codec import encode, event_hash, frame
 from dalsegno.log.encode import check
+from dalsegno.model.amendments import read_amendment
 from dalsegno.model.ids import EventKey, Seq
+from dalsegno.model.records import AMENDMENT_TYPE
 from dalsegno.readers.proof import Anchor, Audit, Proof, prove
 from dalsegno.readers.proof_records import Raw
 from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
 
 SESSION = "s-1"
-AUDITED = Audit(frozenset({"request-1"}), frozenset({"request-1"}))
-NO_AUDIT = Audit(frozenset())
+NO_AUDIT = Audit()
+
+
+def audited(*amendments: Written) -> Audit:
+    """The audit of an operator who asked for exactly these."""
+    return Audit(requests(amendments))
+
+
+def requests(records: Iterable[Written]) -> Requests:
+    """What was asked for, if every amendment among the records was."""
+    events = [each.event for each in records if each.event is not None and each.event.type == AMENDMENT_TYPE]
+    read = [(each.session_id, read_amendment(each.body)) for each in events]
+    return Requests(
+        {
+            each.request_id: Request(id_, details_of(each.action, each.stubs, whole_session=each.whole_session))
+            for id_, each in read
+        }
+    )
 
 
 def chain(count: int = 12, session_id: str = SESSION, profile: str = "OBSERVED") -> SessionBuilder:

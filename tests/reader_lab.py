@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from dalsegno.log.amend_requests import Requests
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.record import Batch, LogRecord
 from dalsegno.log.schema_set import SchemaSet
@@ -116,7 +117,7 @@ class House:
         self,
         *,
         partition: int = 0,
-        audited: frozenset[str] = frozenset(),
+        audited: Requests | None = None,
         snapshots: bool = False,
         projections: Sequence[Projection[Any]] | None = None,
         data: Path | None = None,
@@ -125,7 +126,7 @@ class House:
         scratch.mkdir(exist_ok=True)
         chosen = built_in() if projections is None else projections
         verifier = Verifier(
-            self.log, PREFIX, chosen, self.store, self.catalog if snapshots else None, audited, scratch,
+            self.log, PREFIX, chosen, self.store, self.catalog if snapshots else None, audited or Requests(), scratch,
             lambda _partition, _position, _end: None,
         )  # fmt: skip
         report = verifier.verify(self.reader(chosen, data=data).views()[partition])

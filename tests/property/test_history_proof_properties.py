@@ -26,7 +26,7 @@ from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
 from dalsegno.testing.strategies import History
 from dalsegno.testing.strategies import histories as whole_partitions
 from examples import examples
-from history_lab import NO_AUDIT, SESSION, chain, judged, raws
+from history_lab import NO_AUDIT, SESSION, chain, judged, raws, requests
 from reader_lab import House
 
 
@@ -159,7 +159,7 @@ def test_sessions_of_all_profiles_with_forks_amendments_and_tombstones_have_no_d
     partition: History, rnd: Random
 ) -> None:
     """Unless a record of theirs was lost without a word."""
-    audit = Audit(frozenset({"request-0", "request-1"}))
+    audit = Audit(requests(partition.records))
     arrived = raws(partition.arrivals(rnd))
     present = {record.key for record in partition.records}
     for session_id in {builder.session_id for builder in partition.sessions}:
@@ -234,7 +234,5 @@ def test_only_the_last_record_under_a_key_counts() -> None:
     records = raws(chain(5).records)
     damaged = records[2]._replace(value=b"x", offset=9)
     assert judged([damaged._replace(offset=0), *records]).doubts == ()
-    found = prove(
-        SESSION, [*records, damaged], partitions=1, schemas=shipped_schemas(), audit=Audit(frozenset()), anchors=()
-    )
+    found = prove(SESSION, [*records, damaged], partitions=1, schemas=shipped_schemas(), audit=NO_AUDIT, anchors=())
     assert [doubt.seq for doubt in found.doubts] == [3]

@@ -12,11 +12,12 @@ from dalsegno.cli.common import lines_of, open_reader
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import DalsegnoError, Failed, HistoryRefuted
+from dalsegno.log.amend_requests import requests_in
 from dalsegno.log.audit import read_actions
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.readers.proof import Audit, Proof
-from dalsegno.readers.proving import audit_of, needs_audit, prove_export, prove_log, section_of
+from dalsegno.readers.proving import needs_audit, prove_export, prove_log, section_of
 
 PROVEN, REFUTED, UNPROVEN = "proven", "refuted", "unproven"
 _SHOWN = 20
@@ -54,17 +55,17 @@ def _view(reader: LocalReader, session: str) -> View | None:
 
 def _of_log(ctx: Context, session: str, view: View | None) -> Proof:
     with closing(KafkaTransport(ctx.kafka)) as transport:
-        audit = audit_of(read_actions(transport, ctx.prefix), session)
+        audit = Audit(requests_in(read_actions(transport, ctx.prefix)))
         return prove_log(transport, ctx.prefix, session, audit, view)
 
 
 def _of_file(ctx: Context, session: str, file: str, view: View | None) -> Proof:
     with lines_of(file) as lines:
         section = section_of(lines, session)
-    audit = Audit(frozenset())
+    audit = Audit()
     if needs_audit(section):  # only it can vouch for amendments, and only a broker has it
         with closing(KafkaTransport(ctx.kafka)) as transport:
-            audit = audit_of(read_actions(transport, ctx.prefix), session)
+            audit = Audit(requests_in(read_actions(transport, ctx.prefix)))
     return prove_export(section, session, audit, view)
 
 

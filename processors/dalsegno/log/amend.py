@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import uuid_utils
 
 from dalsegno.errors import SessionMissing
-from dalsegno.log.audit import AdminAction, canonical, read_actions, write_action
+from dalsegno.log.amend_requests import KIND, details_of
+from dalsegno.log.audit import AdminAction, read_actions, write_action
 from dalsegno.log.history import PartitionSource, SessionRecords, SessionSource
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import Receipt
@@ -29,9 +29,6 @@ from dalsegno.model.ids import FORK_MARK, check_session_id
 from dalsegno.model.records import AMENDMENT_TYPE, Event
 
 log = logging.getLogger("dalsegno.log")
-
-KIND = "session-amend"
-"""What the audit calls such a request."""
 
 
 class Amending(NamedTuple):
@@ -71,7 +68,7 @@ def amend(
     records = _read(publisher, session_id, source)
     intended = intend(session_id, records.placed.values(), asked.first, asked.last, asked.action)
     # (2)
-    details = _details(asked, intended)
+    details = details_of(asked.action, intended.targets)
     unfinished = _unfinished(publisher, asked, details, records)
     # (3)
     agree(intended)
@@ -102,12 +99,6 @@ def _read(publisher: Publisher, session_id: str, source: SessionSource | None) -
             session_id=session_id,
         )
     return records
-
-
-def _details(asked: Amending, intended: Intended) -> dict[str, Any]:
-    targets = [[target.link.seq, target.link.hash.hex(), target.link.epoch, target.type] for target in intended.targets]
-    digest = sha256(canonical({"targets": targets})).hexdigest()
-    return {"action": asked.action, "first": asked.first, "last": asked.last, "targets_sha256": digest}
 
 
 def _request(asked: Amending, details: dict[str, Any]) -> AdminAction:

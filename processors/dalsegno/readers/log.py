@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from dalsegno.errors import TopicMissing
 from dalsegno.log import admin
+from dalsegno.log.amend_requests import Requests, requests_in
 from dalsegno.log.audit import actions_in, audit_topic
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_range
@@ -43,11 +44,11 @@ class KafkaLog:
         return self._schemas
 
 
-def audited_requests(kafka: KafkaConfig, prefix: str) -> frozenset[str]:
-    """Ids of the requests in the admin audit; none where that topic is missing, so that every amendment is named."""
+def audited_requests(kafka: KafkaConfig, prefix: str) -> Requests:
+    """The requests in the admin audit; none where that topic is missing, so that every amendment is named."""
     topic = audit_topic(prefix)
     try:
-        return frozenset(action.request_id for action in actions_in(read_range(kafka, topic, 0)))
+        return requests_in(actions_in(read_range(kafka, topic, 0)))
     except TopicMissing:
         log.warning("audit_topic_missing", extra={"topic": topic})
-        return frozenset()
+        return Requests()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from dalsegno.log.amend_requests import Requests
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.amendments import read_amendment
 from dalsegno.model.history import Known, gather
@@ -55,10 +56,10 @@ class Proof(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """What the admin audit knows: request ids of everything, and of those that ask to amend this session."""
+    """What the admin audit knows. ``all_here``: each amendment that it asks for must be among the records."""
 
-    known: frozenset[str]
-    asked: frozenset[str] = frozenset()
+    requests: Requests = Requests()
+    all_here: bool = True
 
 
 def prove(
@@ -163,15 +164,14 @@ def _of_amendments(found: Found, audit: Audit) -> Iterator[Doubt]:
     for event in found.events.values():
         if event.seq != CONTROL_SEQ:
             continue
-        request_id = read_amendment(event.body).request_id
-        present.add(request_id)
-        if request_id not in audit.known:
-            text = f"amendment {short(event.hash)}: the admin audit holds no request {request_id}"
-            yield Doubt(UNAUDITED, CONTROL_SEQ, text)
+        amendment = read_amendment(event.body)
+        present.add(amendment.request_id)
+        if (why := audit.requests.doubt(found.session_id, amendment)) is not None:
+            yield Doubt(UNAUDITED, CONTROL_SEQ, f"amendment {short(event.hash)}: {why}")
     if CONTROL_SEQ in found.gone:
         text = f"a tombstone stands in the place of amendment {short(found.gone[CONTROL_SEQ].hash)}"
         yield Doubt(MISSING_AMENDMENT, CONTROL_SEQ, text)
-    for request_id in sorted(audit.asked - present):
+    for request_id in sorted(audit.requests.of(found.session_id) - present if audit.all_here else ()):
         text = f"request {request_id} is in the admin audit, its amendment is not here: interrupted, or taken away"
         yield Doubt(MISSING_AMENDMENT, CONTROL_SEQ, text)
 

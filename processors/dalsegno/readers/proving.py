@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dalsegno.errors import NotFound
-from dalsegno.log.amend import KIND
-from dalsegno.log.audit import AdminAction
 from dalsegno.log.history import SCHEMA_TIMEOUT_SECONDS, STALL_SECONDS
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.topics import EVENTS, topic_name
@@ -17,13 +15,6 @@ from dalsegno.readers.export import Section, read_sections
 from dalsegno.readers.local import View
 from dalsegno.readers.proof import Anchor, Audit, Proof, prove
 from dalsegno.readers.proof_records import Doubt, Raw
-
-
-def audit_of(actions: Iterable[AdminAction], session_id: str) -> Audit:
-    """What the admin audit knows of amendments: of a session in particular."""
-    found = list(actions)
-    asked = (each.request_id for each in found if (each.kind, each.subject) == (KIND, session_id))
-    return Audit(frozenset(each.request_id for each in found), frozenset(asked))
 
 
 def prove_log(transport: Transport, prefix: str, session_id: str, audit: Audit, view: View | None) -> Proof:
@@ -91,7 +82,7 @@ def prove_export(section: Section, session_id: str, audit: Audit, view: View | N
     # Where nobody knows how many partitions there are, that a record is in the right one cannot be asked.
     raws = (line.raw if partitions else line.raw._replace(partition=0) for line in section.records)
     # A request may be younger than the export: only what is in it is asked for.
-    known = audit._replace(asked=frozenset())
+    known = audit._replace(all_here=False)
     proof = prove(session_id, raws, partitions=partitions or 1, schemas=schemas, audit=known, anchors=anchors)
     doubts = [Doubt(fault.kind, None, _told(fault.line, fault.field, fault.text)) for fault in section.faults]
     if facts is not None and facts.session != session_id:

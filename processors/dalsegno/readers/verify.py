@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dalsegno.errors import SnapshotDamaged, SnapshotIncompatible, StoreDamaged
+from dalsegno.log.amend_requests import Requests
+from dalsegno.model.amendments import read_amendment
 from dalsegno.model.choose import newest_usable
 from dalsegno.model.cursor import check, parse_base
 from dalsegno.model.ids import EventKey, Seq
@@ -54,7 +56,7 @@ class Report(NamedTuple):
 
 class Verifier:
     """Compares live shards with the log. ``catalog`` None: no snapshots are looked at. ``scratch``: an existing folder
-    on a disk with room for another copy of one partition's state. ``audited``: request ids of the admin audit."""
+    on a disk with room for another copy of one partition's state. ``audited``: what the admin audit asks for."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class Verifier:
         projections: Sequence[Projection[Any]],
         store: Store,
         catalog: Catalog | None,
-        audited: frozenset[str],
+        audited: Requests,
         scratch: Path,
         progress: Progress,
     ) -> None:
@@ -158,9 +160,9 @@ class Verifier:
             event = None if kept is None else placed(view.reads.schemas, kept, EventKey(session_id, Seq(seq), hash_))
             if not isinstance(event, Event) or event.type != AMENDMENT_TYPE:
                 continue
-            request = event.body.get("request_id")
-            if request not in self._audited:
-                place = f"seq 0, HistoryAmended {hash_.hex()[:12]}"
+            amendment = read_amendment(event.body)
+            if self._audited.doubt(session_id, amendment) is not None:
+                place, request = f"seq 0, HistoryAmended {hash_.hex()[:12]}", amendment.request_id
                 yield Difference(
                     AMENDMENT, view.partition, session_id, place, request, "the same request", "the admin audit"
                 )

@@ -8,15 +8,16 @@ from contextlib import suppress
 import pytest
 
 from dalsegno.errors import Conflict, Failed, NotFound, SessionMissing, Unsent
-from dalsegno.log.amend import KIND, Amended, Amending, amend
+from dalsegno.log.amend import Amended, Amending, amend
+from dalsegno.log.amend_requests import KIND, requests_in
 from dalsegno.log.audit import actions_in, audit_topic, read_actions
 from dalsegno.log.codec import place
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.amending import Intended
 from dalsegno.model.records import Event
-from dalsegno.readers.proof import Proof
+from dalsegno.readers.proof import Audit, Proof
 from dalsegno.readers.proof_records import MISSING_AMENDMENT
-from dalsegno.readers.proving import audit_of, prove_log
+from dalsegno.readers.proving import prove_log
 from dalsegno.testing.builder import SessionBuilder, Written, write
 from dalsegno.testing.memory_log import MemoryLog
 from history_lab import SESSION, chain
@@ -69,7 +70,7 @@ def crash_at(step: str) -> object:
 
 
 def proof_of(publisher: Publisher) -> Proof:
-    audit = audit_of(read_actions(publisher.transport, "t"), SESSION)
+    audit = Audit(requests_in(read_actions(publisher.transport, "t")))
     return prove_log(publisher.transport, "t", SESSION, audit, None)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from dalsegno.log.amend_requests import Request, Requests
 from dalsegno.readers.proof import Anchor, Audit
 from dalsegno.readers.proof_records import (
     CUT_MIDDLE,
@@ -18,8 +19,8 @@ from dalsegno.readers.proof_records import (
     UNAUDITED,
     Raw,
 )
-from dalsegno.testing.builder import Written, tombstone, write
-from history_lab import AUDITED, NO_AUDIT, again, chain, judged, kinds, raw_again, raws
+from dalsegno.testing.builder import SessionBuilder, Written, tombstone, write
+from history_lab import NO_AUDIT, again, audited, chain, judged, kinds, raw_again, raws
 from log_samples import toy, writer_of
 
 
@@ -67,7 +68,7 @@ def test_a_tombstone_without_an_amendment_is_a_cut_and_with_one_it_is_not() -> N
     assert kinds(proof) == {CUT_MIDDLE}
     assert "a tombstone stands there" in proof.doubts[0].text
     amended = builder.amend([builder.records[4]])
-    proof = judged(raws([*builder.records, amended, gone]), audit=AUDITED)
+    proof = judged(raws([*builder.records, amended, gone]), audit=audited(amended))
     assert proof.doubts == ()
     assert (proof.amendments, proof.path.head.seq) == (1, 12)
 
@@ -222,18 +223,50 @@ def test_an_amendment_counts_only_if_the_audit_knows_its_request() -> None:
     proof = judged(raws([*builder.records, amended]), audit=NO_AUDIT)
     assert kinds(proof) == {UNAUDITED}
     assert "request-1" in proof.doubts[0].text
-    assert judged(raws([*builder.records, amended]), audit=AUDITED).doubts == ()
+    assert judged(raws([*builder.records, amended]), audit=audited(amended)).doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("attack", "text"),
+    [
+        (lambda builder: builder.amend([builder.records[6]], action="SKIPPED"), "asks for something else"),
+        (lambda builder: builder.amend(builder.records[3:9], action="SKIPPED"), "asks for something else"),
+        (lambda builder: builder.amend([builder.records[4]], action="ERASED"), "asks for something else"),
+        (lambda builder: builder.amend(whole_session=True), "asks for something else"),
+        (lambda builder: _amend_at_another_place(builder), "asks for something else"),
+        (lambda builder: builder.amend([builder.records[4]], action="SKIPPED", request_id="r-9"), "is of session s-9"),
+    ],
+    ids=["another event", "more events", "another action", "all of it", "another predecessor", "of another session"],
+)
+def test_an_amendment_that_only_names_a_request_of_the_audit_does_not_count(
+    attack: Callable[[SessionBuilder], Written], text: str
+) -> None:
+    builder = chain()
+    asked = builder.amend([builder.records[4]], action="SKIPPED")
+    other = chain(session_id="s-9")
+    known = audited(asked, other.amend([other.records[4]], action="SKIPPED", request_id="r-9"))
+    proof = judged(raws([*builder.records, asked, attack(builder)]), audit=known)
+    assert kinds(proof) == {UNAUDITED}
+    assert text in proof.doubts[0].text
+
+
+def _amend_at_another_place(builder: SessionBuilder) -> Written:
+    asked = builder.amend([builder.records[4]], action="SKIPPED")
+    assert asked.event is not None
+    (target,) = asked.event.body["targets"]
+    body = {**asked.event.body, "targets": [{**target, "prev_hash": builder.events[2].hash}]}
+    return write("HistoryAmended", body.pop("meta"), body)
 
 
 def test_a_request_of_the_audit_without_its_amendment_is_named() -> None:
     builder = chain()
-    proof = judged(raws(builder.records), audit=Audit(frozenset({"r-9"}), frozenset({"r-9"})))
+    proof = judged(raws(builder.records), audit=Audit(Requests({"r-9": Request("s-1", {})})))
     assert kinds(proof) == {MISSING_AMENDMENT}
     assert "r-9" in proof.doubts[0].text
     amended = builder.amend([builder.records[4]], action="SKIPPED")
     gone = judged(raws([*builder.records, amended, tombstone(amended)]), audit=NO_AUDIT)
     assert kinds(gone) == {MISSING_AMENDMENT}
-    assert judged(raws(builder.records), audit=Audit(frozenset({"of another session"}))).doubts == ()
+    assert judged(raws(builder.records), audit=Audit(Requests({"r-9": Request("s-2", {})}))).doubts == ()
 
 
 def test_what_cannot_be_read_here_is_not_proven_and_no_doubt() -> None:
@@ -253,14 +286,14 @@ def test_an_unreadable_record_that_was_stepped_over_needs_no_proof_of_its_own() 
     records[4] = records[4]._replace(value=b"\xc3\x01" + bytes(8))
     assert judged(records).unproven
     amended = builder.amend([seq_5], action="SKIPPED")
-    proof = judged([*records, *raws([amended], start=12)], audit=AUDITED)
+    proof = judged([*records, *raws([amended], start=12)], audit=audited(amended))
     assert (proof.doubts, proof.unproven, proof.path.head.seq) == ((), (), 12)
 
 
 def test_an_erased_session_has_nothing_left_to_judge() -> None:
     builder = chain()
     gone = builder.amend(whole_session=True)
-    proof = judged(raws([builder.records[3], gone]), audit=AUDITED, anchors=[end_of(builder.records)])
+    proof = judged(raws([builder.records[3], gone]), audit=audited(gone), anchors=[end_of(builder.records)])
     assert proof.doubts == ()
     assert proof.unproven == ("the path ends before seq 1: ERASED",)
 
