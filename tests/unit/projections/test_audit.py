@@ -188,12 +188,13 @@ def test_an_authorization_that_cites_nothing(builder: SessionBuilder, basis: str
     assert chain_of(builder).missing == (Missing(link, at, f"it names no {link}"),)
 
 
-def test_a_standing_grant_that_was_given_for_another_call(builder: SessionBuilder) -> None:
+@pytest.mark.parametrize("scope", ["SESSION", "RULE"])
+def test_a_standing_grant_that_was_given_for_another_call(builder: SessionBuilder, scope: str) -> None:
     request(builder)
     request(builder, tool_call_id="c2")
     decide(builder, "REQUIRE_APPROVAL")
     ask(builder)
-    granted = grant(builder, "SESSION")
+    granted = grant(builder, scope)
     at = authorize(builder, "STANDING_GRANT", tool_call_id="c2", approval_id="a")
     run(builder, "c2")
     found = chain_of(builder, call="c2")
@@ -201,7 +202,7 @@ def test_a_standing_grant_that_was_given_for_another_call(builder: SessionBuilde
     assert (found.outcome, found.missing) == ("EXECUTED", ())
     assert Edge(at, granted, "ID") in found.edges
     (link,) = (link for link in found.links if link.type == "ApprovalGranted")
-    assert (link.of_call, link.says, link.approval_id) == ("c", "SESSION", "a")
+    assert (link.of_call, link.says, link.approval_id) == ("c", scope, "a")
     authorize(builder, "STANDING_GRANT", approval_id="a")
     found = chain_of(builder)
     assert [link.seq for link in found.links if link.type == "ApprovalGranted"] == [granted]
@@ -273,6 +274,26 @@ def test_arguments_that_leave_was_not_given_for(builder: SessionBuilder) -> None
     assert chain_of(builder).missing == (Missing("arguments", at, "what was let run is not what leave was given for"),)
 
 
+def test_leave_that_does_not_say_for_which_arguments() -> None:
+    builder = session("IMPORTED")
+    request(builder)
+    ask(builder, decision_id=None)
+    grant(builder, arguments_digest=None)
+    authorize(builder, "APPROVAL", approval_id="a")
+    run(builder)
+    assert missing(chain_of(builder)) == ["decision"]
+
+
+def test_a_question_about_other_arguments_puts_none_in_place() -> None:
+    builder = session("IMPORTED")
+    request(builder)
+    ask(builder, decision_id=None, arguments_digest=OTHER)
+    grant(builder, arguments_digest=None)
+    authorize(builder, "APPROVAL", approval_id="a", effective_arguments_digest=OTHER)
+    run(builder)
+    assert missing(chain_of(builder)) == ["decision", "arguments"]
+
+
 # --- calls that did not run, or of which it is not known --------------------------------------------------------------
 
 
@@ -302,6 +323,18 @@ def test_a_rejected_call_leads_back_to_who_rejected_it(
     for link in found.links:
         assert link.type in ("ToolCallRejected", "PolicyEvaluated", "ApprovalRequested", "ToolCallRequested",
                              "InferenceCompleted", *answers)  # fmt: skip
+
+
+def test_a_rejection_finds_the_answer_whose_question_was_taken(builder: SessionBuilder) -> None:
+    request(builder)
+    ask(builder)
+    question = builder.records[-1]
+    builder.append("ApprovalDenied", approval_id="a", effect="CONTINUE", rejection_source="USER")
+    denied = builder.events[-1].seq
+    builder.append("ToolCallRejected", tool_call_id="c", basis="APPROVAL_DENIED", cites="a")
+    found = chain_of(builder, builder.amend([question]))
+    assert Edge(denied + 1, denied, "ID") in found.edges
+    assert missing(found) == ["approval request"]
 
 
 def _started(builder: SessionBuilder) -> None:
@@ -469,6 +502,24 @@ def test_only_what_bears_on_a_call_has_rows(builder: SessionBuilder) -> None:
     builder.append("InferenceCompleted", inference_id="i2", attempt=1, complete=True, usage={})
     builder.append("MessageReceived", message_id="m", role="USER")
     assert rows_of(Audit(), builder) == {}
+
+
+@pytest.mark.parametrize(
+    ("type_", "fields", "says"),
+    [
+        ("ApprovalDenied", {"effect": "ABORT_TURN", "rejection_source": "USER"}, "ABORT_TURN"),
+        ("ApprovalExpired", {}, None),
+        ("ApprovalWithdrawn", {"reason": "late"}, "late"),
+    ],
+)
+def test_every_answer_says_to_which_question(
+    builder: SessionBuilder, type_: str, fields: dict[str, Any], says: str | None
+) -> None:
+    request(builder)
+    ask(builder)
+    builder.append(type_, approval_id="a", **fields)
+    link = rows_of(Audit(), builder)["c",].links[-1]
+    assert (link.type, link.says, link.approval_id) == (type_, says, "a")
 
 
 def test_a_second_answer_to_a_question_is_there_too(builder: SessionBuilder) -> None:
