@@ -36,7 +36,7 @@ def sessions_of(path: Path, limits: Limits | None = None) -> tuple[ImportedSessi
 
 def sessions_and_report(path: Path, limits: Limits | None = None) -> tuple[tuple[ImportedSession, ...], ImportReport]:
     """All that a file gives, at once."""
-    importer = InspectImporter(limits)
+    importer = InspectImporter(limits=limits)
     report = importer.report()
     return tuple(importer.read(path, report)), report
 

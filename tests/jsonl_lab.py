@@ -72,8 +72,7 @@ def grows(format_: str, lines: Sequence[NativeLine], folder: Path) -> Imported:
 def _read(format_: str, lines: Sequence[NativeLine], folder: Path, *, ended: bool = False) -> Imported:
     path = folder / "made.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    importer = IMPORTERS[format_]()
-    importer.ended = ended
+    importer = IMPORTERS[format_](ended=ended)
     report = importer.report()
     result = Imported(list(importer.read(path, report)), report)
     settled = (report.mapped, report.notes, report.repeats, report.skipped, report.waiting)

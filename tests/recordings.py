@@ -96,8 +96,7 @@ def recording_of(folder: str, name: str) -> Recording:
 
 def importer_of(recording: Recording) -> Importer:
     """An importer of its format, with the verdict files."""
-    kind = IMPORTERS[recording.format]
-    return kind(recording.reports) if recording.reports else kind()
+    return IMPORTERS[recording.format](recording.reports)
 
 
 def read(recording: Recording, path: Path | None = None) -> tuple[list[ImportedSession], ImportReport]:

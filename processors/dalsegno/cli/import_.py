@@ -54,8 +54,7 @@ def command(
     ctx: Context, format_name: str, files: tuple[Path, ...], reports: tuple[Path, ...], ended: bool, dry_run: bool
 ) -> None:
     """See ``_HELP``: which formats there are is told by the importers."""
-    importer = _importer(format_name, reports)
-    importer.ended = ended
+    importer = _importer(format_name, reports, ended=ended)
     outcomes: list[dict[str, Any]] = []
     with Publisher(ctx.kafka, prefix=ctx.prefix) as publisher:
         for outcome in import_files(publisher, importer, files, store=ctx.store, dry_run=dry_run):
@@ -64,17 +63,15 @@ def command(
     emit(ctx, outcomes, _COLUMNS)
 
 
-def _importer(format_name: str, reports: tuple[Path, ...]) -> Importer:
+def _importer(format_name: str, reports: tuple[Path, ...], *, ended: bool) -> Importer:
     kind = IMPORTERS[format_name]
-    if not reports:
-        return kind()
-    if not kind.takes_reports:
+    if reports and not kind.takes_reports:
         raise Usage(
             f"--report with the format {format_name}, whose files hold all there is",
             wanted=f"a format with verdicts in files of their own ({_WITH_REPORTS})",
             todo="leave --report out, or name the other format",
         )
-    return kind(reports)
+    return kind(reports, ended=ended)
 
 
 def _tell(outcome: ImportOutcome) -> None:

@@ -137,7 +137,7 @@ class _Run:
     def _step(self, index: int, step: Fields) -> None:
         time, naive = parse_time(step.data.get("timestamp"))
         source = Source(f"/steps/{index}", time, digest_json(step.data))
-        self._report.not_carried["time zone (taken as UTC)"] += naive
+        self._report.zoneless(naive)
         kind, number = short_text(step.data["source"]), step.data["step_id"]
         extra = step.data.get("extra")
         management = extra.get("context_management") if isinstance(extra, dict) else None

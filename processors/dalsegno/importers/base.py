@@ -19,6 +19,8 @@ from dalsegno.errors import BadInputFile
 from dalsegno.importers.fidelity import TIME, lacks_of, replay_modes
 from dalsegno.model.events import NewEvent
 
+NO_ZONE = "time zone (taken as UTC)"
+
 
 class ImportedEvent(NamedTuple):
     """One event of ours with the parts of its ``meta`` that an importer knows.
@@ -78,6 +80,10 @@ class ImportReport:
         """Count fields of a record (or a part of the file) of this kind that no event holds."""
         self.not_carried.update(f"{kind}.{name}" for name in fields)
 
+    def zoneless(self, times: int) -> None:
+        """So many times of the file are without a zone."""
+        self.not_carried[NO_ZONE] += times
+
     def account(self, session: ImportedSession) -> None:
         """Count a whole session: the events it is, and what they cannot say."""
         for event, meta, _ in session.events:
@@ -116,19 +122,19 @@ class Importer(ABC):
     """One format. ``name`` is what the command line calls it, ``about`` what its help says of it.
 
     A change of the mapping raises ``mapping_version``. A format with ``takes_reports`` takes the verdicts of its
-    sessions from further files, which are given with ``--report``. Who sets ``ended`` says that the files will not grow
-    any more: then nothing waits at their end for what may follow.
+    sessions from further files, which are given with ``--report``. ``ended``: the files will not grow any more, so that
+    nothing waits at their end for what may follow.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
     mapping_version: ClassVar[int] = 1
     takes_reports: ClassVar[bool] = False
-    ended: bool = False
 
-    def __init__(self, reports: Sequence[Path] = ()) -> None:
+    def __init__(self, reports: Sequence[Path] = (), *, ended: bool = False) -> None:
         self.reports = tuple(reports)
         self.reports_used: set[Path] = set()
+        self.ended = ended
 
     @property
     def id(self) -> str:
@@ -175,6 +181,8 @@ def _next(path: Path, report: ImportReport, sessions: Iterator[ImportedSession])
         ) from error
     if session is not None:
         report.account(session)
+    elif zoneless := report.not_carried[NO_ZONE]:
+        report.warnings.append(f"{zoneless} times are without a zone; they are taken as UTC")
     return session
 
 

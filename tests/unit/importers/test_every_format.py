@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -38,6 +39,7 @@ every_recording = pytest.mark.parametrize("recording", each_recording())
 every_text = pytest.mark.parametrize("recording", each_recording(*TEXT))
 every_growing_recording = pytest.mark.parametrize("recording", each_recording(GROWING))
 tenths = pytest.mark.parametrize("tenth", range(10))
+_ZONE = re.compile(r'("(?:timestamp|eventTime)": ?"[0-9T:.-]+)(?:Z|[+-][0-9]{2}:[0-9]{2})(?=")')
 Refusals: TypeAlias = tuple[type[DalsegnoError], ...]
 
 
@@ -192,6 +194,20 @@ def test_a_file_that_grows_line_by_line(recording: Recording, tmp_path: Path) ->
         assert all(grown[session_id] >= length for session_id, length in known.items())
         known = grown
     assert known == {session_id: len(records) for session_id, records in whole.items()}
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [each for each in each_recording(*TEXT) if each.marks or _ZONE.search(each.values[0].path.read_text("utf-8"))],
+)
+def test_times_without_a_zone_are_counted_and_said(recording: Recording, tmp_path: Path) -> None:
+    text = recording.path.read_text("utf-8")
+    path = tmp_path / recording.path.name
+    path.write_text(_ZONE.sub(r"\1", text), "utf-8")
+    report = read(recording, path)[1]
+    assert report.not_carried["time zone (taken as UTC)"] > 0
+    assert any("times are without a zone; they are taken as UTC" in warning for warning in report.warnings)
+    assert not report_of(recording)["not_carried"].get("time zone (taken as UTC)")
 
 
 @every_text

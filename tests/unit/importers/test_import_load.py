@@ -24,8 +24,7 @@ BATCH = 10_000
 def copy_of(recording: Recording, number: int) -> Any:
     """An importer that maps as its format does, and whose ids are those of another mapping version."""
     kind = IMPORTERS[recording.format]
-    again = type(f"Copy{number}", (kind,), {"mapping_version": 1_000 + number})
-    return again(recording.reports) if recording.reports else again()
+    return type(f"Copy{number}", (kind,), {"mapping_version": 1_000 + number})(recording.reports)
 
 
 def folded_log(log: MemoryLog) -> Shard:

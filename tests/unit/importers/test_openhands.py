@@ -201,14 +201,14 @@ def test_state_updates_are_kept_and_the_status_starts_the_turn() -> None:
 class Made:
     """A recording made to measure, and its session as a reader of the log sees it."""
 
-    def __init__(self, path: Path, *records: dict[str, Any]) -> None:
+    def __init__(self, path: Path, *records: dict[str, Any], ended: bool = False) -> None:
         stamped = [
             {"id": number, "timestamp": f"2025-01-01T10:00:{number:02d}+00:00", "source": "agent", **record}
             for number, record in enumerate(records)
         ]
         lines = path.suffix == ".jsonl"
         path.write_text("".join(json.dumps(each) + "\n" for each in stamped) if lines else json.dumps(stamped))
-        importer = OpenHandsImporter()
+        importer = OpenHandsImporter(ended=ended)
         self.report: ImportReport = importer.report()
         self.events: list[Event] = []
         session, ops = SessionState(), MemoryOps()
@@ -395,10 +395,14 @@ def test_parallel_calls_are_one_answer(tmp_path: Path) -> None:
     assert made.bodies("ToolReceiptRecorded")[0]["tool_call_id"] == "session/i1/c1"
 
 
-@pytest.mark.parametrize(("suffix", "waiting"), [(".jsonl", 2), (".json", 0)])
-def test_an_answer_at_the_end_of_a_file_that_may_grow_waits(suffix: str, waiting: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "ended", "waiting"), [(".jsonl", False, 2), (".jsonl", True, 0), (".json", False, 0)]
+)
+def test_an_answer_at_the_end_of_a_file_that_may_grow_waits(
+    suffix: str, ended: bool, waiting: int, tmp_path: Path
+) -> None:
     status = {"kind": "ConversationStateUpdateEvent", "key": "execution_status", "value": "running"}
-    made = Made(tmp_path / f"a{suffix}", status, v1_action("a", "r1"), v1_action("b", "r1"))
+    made = Made(tmp_path / f"a{suffix}", status, v1_action("a", "r1"), v1_action("b", "r1"), ended=ended)
     assert made.report.waiting.total() == waiting
     assert len(made.bodies("ToolCallRequested")) == 2 - waiting
     assert [warning for warning in made.report.warnings if "from line 2 on" in warning] == made.report.warnings

@@ -78,6 +78,7 @@ class Branches:
 
     def _look_at_time(self, native: Native) -> None:
         time = native.source.time
+        self._report.zoneless(native.naive)
         if time is None:
             self._seen.timeless.append(native.line.number)
             return

@@ -60,7 +60,7 @@ class Findings:
 class Native:
     """A line. ``kind`` is its type, with the subtype of system lines, as reports count it."""
 
-    __slots__ = ("blocks", "fields", "kind", "line", "message", "parent", "session", "source", "type", "uuid")
+    __slots__ = ("blocks", "fields", "kind", "line", "message", "naive", "parent", "session", "source", "type", "uuid")
 
     def __init__(self, line: Line) -> None:
         data = line.data
@@ -71,7 +71,7 @@ class Native:
         self.uuid = _text(data.get("uuid"))
         self.parent = _text(data.get("parentUuid")) or _text(data.get("logicalParentUuid"))
         self.session = _text(data.get("sessionId"))
-        time, _ = parse_time(data.get("timestamp"))
+        time, self.naive = parse_time(data.get("timestamp"))
         self.source = Source(line.ref, time, line.digest)
         self.fields = Fields(data, _FRAME)
         message = data.get("message")

@@ -73,7 +73,7 @@ class Findings:
 class Native:
     """A record. ``kind`` is its type with that of its payload, as reports count it."""
 
-    __slots__ = ("fields", "kind", "line", "payload", "payload_type", "source", "type")
+    __slots__ = ("fields", "kind", "line", "naive", "payload", "payload_type", "source", "type")
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -83,7 +83,7 @@ class Native:
         self.payload_type = inner if isinstance(inner, str) else ""
         own = self.type in ("response_item", "event_msg") and self.payload_type
         self.kind = short_text(f"{self.type}.{self.payload_type}" if own else self.type, 200)
-        time, _ = parse_time(line.data.get("timestamp"))
+        time, self.naive = parse_time(line.data.get("timestamp"))
         self.source = Source(line.ref, time, line.digest)
         self.fields = Fields(self.payload, ("type",))
 

@@ -119,6 +119,7 @@ class Section:
 
     def _count(self, native: Native) -> None:
         self._report.records[native.kind] += 1
+        self._report.zoneless(native.naive)
         if native.source.time is None:
             self._seen.timeless.append(native.line.number)
 

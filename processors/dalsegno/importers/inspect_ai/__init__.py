@@ -7,7 +7,7 @@ reads and checks, ``order`` says where the end of a call stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +25,8 @@ class InspectImporter(Importer):
     name = "inspect"
     about = "Inspect AI's .json and .eval logs"
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        super().__init__()
+    def __init__(self, reports: Sequence[Path] = (), *, ended: bool = False, limits: Limits | None = None) -> None:
+        super().__init__(reports, ended=ended)
         self._limits = limits
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:

@@ -145,7 +145,7 @@ def _account(ctx: SampleContext, sample: dict[str, Any], natives: list[Native]) 
     report = ctx.report
     for native in natives:
         report.not_carried.update(f"{clean_text(native.kind)}.{clean_text(name)}" for name in native.left())
-        report.not_carried["time zone (taken as UTC)"] += native.naive
+        report.zoneless(native.naive)
     known = {*_CARRIED, *_TOTALS, *_GIVEN, "scores", "started_at", "completed_at"}
     report.not_carried.update(f"sample.{clean_text(name)}" for name in sample if name not in known and sample[name])
     report.not_carried += type(report.not_carried)()

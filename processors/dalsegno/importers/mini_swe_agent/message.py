@@ -33,7 +33,7 @@ _TIMED_OUT = re.compile(r"The last command <command>.*</command> timed out", re.
 class Message(Fields):
     """One message. ``extra`` are the fields of the object of that name."""
 
-    __slots__ = ("content", "extra", "kind", "response", "source")
+    __slots__ = ("content", "extra", "kind", "naive", "response", "source")
 
     def __init__(self, index: int, data: dict[str, Any]) -> None:
         super().__init__(data, ("role", "content", "extra"))
@@ -42,7 +42,7 @@ class Message(Fields):
         self.content: Any = data.get("content")
         self.kind = short_text(data["role"])
         self.response = Fields(self.extra.take_object("response"))
-        time, _ = parse_time(self.extra.take("timestamp") or self.response.data.get("created"))
+        time, self.naive = parse_time(self.extra.take("timestamp") or self.response.data.get("created"))
         self.source = Source(f"/messages/{index}", time, digest_json(data))
 
     @property

@@ -77,6 +77,7 @@ class Run:
         self._begin(config)
         for message in self._messages:
             self._report.records[message.kind] += 1
+            self._report.zoneless(message.naive)
             if not self._one(message):
                 self._report.notes[message.kind] += 1
                 self._report.unknown[message.kind] += 1

@@ -10,9 +10,8 @@ one that finished is paused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
 from dalsegno.importers.json_file import foreign, objects_at, parse_json, read_bytes, unreadable
@@ -26,8 +25,6 @@ WANTED = "a recording of OpenHands: its events as a JSON list, or one on each li
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _PEEK_BYTES = 4096
 
-_Mapping = Callable[[str, list[Record], ImportReport], ImportedSession]
-
 
 class OpenHandsImporter(Importer):
     """``Importer`` of OpenHands' conversations."""
@@ -37,7 +34,11 @@ class OpenHandsImporter(Importer):
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         records = _read(path, report)
-        yield _mapping_of(path, records)(self.id, records, report)
+        if _are_v1(path, records):
+            may_grow = records[0].is_line and not self.ended
+            yield map_v1(self.id, records, report, may_grow=may_grow)
+        else:
+            yield map_v0(self.id, records, report)
 
 
 def _read(path: Path, report: ImportReport) -> list[Record]:
@@ -54,20 +55,14 @@ def _read(path: Path, report: ImportReport) -> list[Record]:
     return [Record(f"/{index}", item, digest_json(item)) for index, item in enumerate(items)]
 
 
-def _mapping_of(path: Path, records: list[Record]) -> _Mapping:
+def _are_v1(path: Path, records: list[Record]) -> bool:
     """By the first record; all others must be of the same kind."""
-
-    def refuse(record: Record, found: str) -> NoReturn:
-        raise foreign(path, f"line {record.place[1:]}" if record.place[0] == "#" else record.place, found, WANTED)
-
     first = records[0]
-    fits, mapping = (is_v1, map_v1) if is_v1(first.data) else (is_v0, map_v0)
+    v1 = is_v1(first.data)
     for record in records:
-        if not fits(record.data):
-            refuse(
-                record,
-                "neither an action nor an observation, nor of a /kind"
-                if record is first
-                else "no such event as those before it",
-            )
-    return mapping
+        if not (is_v1 if v1 else is_v0)(record.data):
+            found = "neither an action nor an observation, nor of a /kind"
+            if record is not first:
+                found = "no such event as those before it"
+            raise foreign(path, f"line {record.place[1:]}" if record.is_line else record.place, found, WANTED)
+    return v1

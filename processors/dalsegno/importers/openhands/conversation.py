@@ -37,7 +37,6 @@ from dalsegno.model.records import Actor
 
 HARNESS = Actor("HARNESS", "openhands")
 USER = Actor("USER", "user")
-NO_ZONE = "time zone (taken as UTC)"
 
 
 class Conversation:
@@ -58,7 +57,6 @@ class Conversation:
         self._asked: str | None = None
         self._inferences: dict[str, Inference] = {}
         self._counts: Counter[str] = Counter()
-        self._naive = 0
         created = SessionCreated(
             profile="IMPORTED", workflow_name="openhands", labels=labels_of("openhands", [("version", version)])
         )
@@ -68,10 +66,7 @@ class Conversation:
         return Source(record.ref, parse_time(record.data.get("timestamp"))[0], record.digest)
 
     def session(self, records: Iterable[Record]) -> ImportedSession:
-        naive = sum(parse_time(record.data.get("timestamp"))[1] for record in records)
-        if naive:
-            self.report.not_carried[NO_ZONE] += naive
-            self.report.warnings.append(f"{naive} times are without a zone; they are taken as UTC")
+        self.report.zoneless(sum(parse_time(record.data.get("timestamp"))[1] for record in records))
         return self.builder.session()
 
     def add(

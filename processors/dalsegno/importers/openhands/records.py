@@ -25,6 +25,10 @@ class Record(NamedTuple):
         return native_id(self.data.get("id"))
 
     @property
+    def is_line(self) -> bool:
+        return self.place.startswith("#")
+
+    @property
     def ref(self) -> str:
         return self.place if self.id is None else f"{self.place} (id {short_text(self.id, 64)})"
 

@@ -38,8 +38,8 @@ def is_v1(data: dict[str, Any]) -> bool:
     return isinstance(data.get("kind"), str) and "timestamp" in data and "source" in data and "id" in data
 
 
-def map_v1(importer: str, records: list[Record], report: ImportReport) -> ImportedSession:
-    return _Mapping(importer, records, report).session()
+def map_v1(importer: str, records: list[Record], report: ImportReport, *, may_grow: bool) -> ImportedSession:
+    return _Mapping(importer, records, report).session(may_grow=may_grow)
 
 
 class _Mapping:
@@ -55,11 +55,11 @@ class _Mapping:
         self._calls: dict[int | str, ToolCall] = {}
         self._leave = Leave(self.talk)
 
-    def session(self) -> ImportedSession:
+    def session(self, *, may_grow: bool) -> ImportedSession:
         at, end = 0, len(self._records)
         while at < end:
             group = group_at(self._records, at)
-            if at + len(group) == end and group[0].place[0] == "#" and group[0].data["kind"] == ACTION:
+            if may_grow and at + len(group) == end and group[0].data["kind"] == ACTION:
                 self._left_open(group)
                 break
             for index, record in enumerate(group):

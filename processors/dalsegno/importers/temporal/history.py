@@ -60,6 +60,7 @@ class NativeEvent(NamedTuple):
     attributes: Fields
     carried: tuple[str, ...]
     """The fields of ``data`` that every event of ours carries."""
+    naive: bool
 
 
 def read_history(path: Path, report: ImportReport) -> list[NativeEvent]:
@@ -77,6 +78,7 @@ def read_history(path: Path, report: ImportReport) -> list[NativeEvent]:
                 raise bad_file(path, event.ref, f"event {event.id} follows event {events[-1].id}", f"{WANTED}, whole")
             by_id[event.id] = event.digest
             events.append(event)
+            report.zoneless(event.naive)
         elif by_id[event.id] == event.digest:
             report.records[event.type] += 1
             report.repeats[event.type] += 1
@@ -126,8 +128,8 @@ def _event(path: Path, ref: str, data: dict[str, Any]) -> NativeEvent:
     inner = [key for key, value in data.items() if key.endswith("EventAttributes") and isinstance(value, dict)]
     attributes = Fields(data[inner[0]] if inner else {})
     carried = ("eventId", "eventType", "eventTime", *inner[:1])
-    time = parse_time(data.get("eventTime"))[0]
-    return NativeEvent(id_, short_text(name, 128), ref, time, digest_json(data), data, attributes, carried)
+    time, naive = parse_time(data.get("eventTime"))
+    return NativeEvent(id_, short_text(name, 128), ref, time, digest_json(data), data, attributes, carried, naive)
 
 
 def _is_payload(value: dict[str, Any]) -> bool:
