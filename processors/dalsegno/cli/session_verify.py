@@ -17,7 +17,7 @@ from dalsegno.log.audit import read_actions
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.readers.proof import Audit, Proof
-from dalsegno.readers.proving import needs_audit, prove_export, prove_log, section_of
+from dalsegno.readers.proving import is_of_log, needs_audit, prove_export, prove_log, section_of
 
 PROVEN, REFUTED, UNPROVEN = "proven", "refuted", "unproven"
 _SHOWN = 20
@@ -36,12 +36,15 @@ def verify(ctx: Context, session: str, records: str | None) -> None:
     """
     with open_reader(ctx) as reader:
         view = _view(reader, session)
-        proof = _of_log(ctx, session, view) if records is None else _of_file(ctx, session, records, view)
+        if records is None:
+            proof, end = _of_log(ctx, session, view), "knows no later end"
+        else:
+            proof, view, end = _of_file(ctx, session, records, view)
         report = _report(proof, view)
         # For people the list is on stderr, a line each.
         counts = {"doubts": len(proof.doubts), "unproven": len(proof.unproven)}
         emit(ctx, report | counts if ctx.output == "text" else report)
-    _judge(proof, view)
+    _judge(proof, view, end)
 
 
 def _view(reader: LocalReader, session: str) -> View | None:
@@ -59,14 +62,19 @@ def _of_log(ctx: Context, session: str, view: View | None) -> Proof:
         return prove_log(transport, ctx.prefix, session, audit, view)
 
 
-def _of_file(ctx: Context, session: str, file: str, view: View | None) -> Proof:
+def _of_file(ctx: Context, session: str, file: str, view: View | None) -> tuple[Proof, View | None, str]:
+    """The proof, the view if it could say anything about the file, and what it says."""
     with lines_of(file) as lines:
         section = section_of(lines, session)
     audit = Audit()
     if needs_audit(section):  # only it can vouch for amendments, and only a broker has it
         with closing(KafkaTransport(ctx.kafka)) as transport:
             audit = Audit(requests_in(read_actions(transport, ctx.prefix)))
-    return prove_export(section, session, audit, view)
+    if view is not None and not is_of_log(section, view):
+        note(f"{view.source} is of another log than the export, so a cut tail cannot be seen")
+        view = None
+    end = "" if section.facts is None else f"knows no other end below offset {section.facts.next_offset}"
+    return prove_export(section, session, audit, view), view, end
 
 
 def _report(proof: Proof, view: View | None) -> dict[str, Any]:
@@ -86,7 +94,7 @@ def _report(proof: Proof, view: View | None) -> dict[str, Any]:
     }
 
 
-def _judge(proof: Proof, view: View | None) -> None:
+def _judge(proof: Proof, view: View | None, end: str) -> None:
     _tell([f"not proven: {text}" for text in proof.unproven])
     _tell([f"{each.kind}: {'' if each.seq is None else f'seq {each.seq}: '}{each.text}" for each in proof.doubts])
     if proof.doubts:
@@ -106,7 +114,7 @@ def _judge(proof: Proof, view: View | None) -> None:
             todo="publish the missing schema, or use a build that knows it",
             session=proof.session_id,
         )
-    note(f"proven up to seq {proof.path.head.seq}" + ("" if view is None else f"; {view.source} knows no later end"))
+    note(f"proven up to seq {proof.path.head.seq}" + ("" if view is None else f"; {view.source} {end}"))
 
 
 def _tell(lines: Sequence[str]) -> None:

@@ -196,6 +196,9 @@ def _end(section: Section, number: int, line: bytes, digest: str) -> None:
         section.faults.append(
             Fault(kind, number - 1, "records", f"{facts.records} records are named, {count} stand here")
         )
+    elif count and section.records[-1].raw.offset >= facts.next_offset:
+        text = f"it is {facts.next_offset}, and a record stands at offset {section.records[-1].raw.offset}"
+        section.faults.append(Fault(CHANGED, number - 1, "next_offset", text))
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -235,6 +238,9 @@ def _take_record(section: Section, number: int, found: Mapping[str, Any]) -> Fau
     for name, value_, kind in (("partition", partition, "a number"), ("offset", offset, "a number")):
         if type(value_) is not int or value_ < 0:
             return Fault(CHANGED, number, name, f"it is {value_!r}, wanted {kind}")
+    for name in ("headers", "timestamp"):
+        if found[name] is not None:
+            return Fault(CHANGED, number, name, "it is not null, as it is in every export")
     raw_key: bytes | None = None
     if isinstance(key, str):
         raw_key = key.encode("utf-8", "surrogatepass")

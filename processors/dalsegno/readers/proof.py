@@ -129,7 +129,11 @@ def _absent(found: Found, standing: list[int]) -> Iterator[Doubt]:
 
 
 def _of_epochs(found: Found, known: Known, path: Path) -> Iterator[Doubt]:
-    """The epoch rises only by a writer that takes over, which says so: else anybody could outrank what is there."""
+    """The epoch is 0 and rises only by a writer that takes over, which says so: else anybody could outrank what is
+    there."""
+    first = known.links[path.hashes[0]] if path.hashes else None
+    if first is not None and first.epoch > 0 and first.hash in found.events:
+        yield Doubt(FORGED, first.seq, f"the session begins with epoch {first.epoch}, which only a recovery raises")
     for before, after in pairwise(known.links[hash_] for hash_ in path.hashes):
         event = found.events.get(after.hash)
         if after.epoch > before.epoch and event is not None and event.type != _RECOVERY:
@@ -142,7 +146,10 @@ def _of_anchors(found: Found, known: Known, anchors: Iterable[Anchor]) -> Iterat
     end = max(there, default=0)
     beyond: dict[str, Anchor] = {}
     for anchor in anchors:
-        if anchor.hash in known.links or anchor.hash in found.dark or anchor.seq in found.aside:
+        link = known.links.get(anchor.hash)
+        if link is not None and link.seq != anchor.seq:
+            yield Doubt(FORGED, anchor.seq, f"{anchor.source} knows {short(anchor.hash)} there, which is at {link.seq}")
+        if link is not None or anchor.hash in found.dark or anchor.seq in found.aside:
             continue
         if anchor.seq in there:
             yield Doubt(FORGED, anchor.seq, f"{anchor.source} knows {short(anchor.hash)} there, which is gone")

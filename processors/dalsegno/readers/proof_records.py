@@ -75,13 +75,13 @@ class Found:
                 self.count += 1
                 self.last[record.key] = record  # type: ignore[index]
             return
-        meta = read_meta(self.schemas, record.value or b"")
-        place_ = _half_a_key(record.key) if meta is None else (meta["session_id"], meta["seq"])
+        place_ = claimed(self.schemas, record)
         if place_ is None or place_[0] != self.session_id:
             return
         self.count += 1
-        seq = place_[1]
-        self._aside(STRIPPED, seq, f"offset {record.offset} has {_shown(record.key)}, without the hash of its event")
+        self._aside(
+            STRIPPED, place_[1], f"offset {record.offset} has {_shown(record.key)}, without the hash of its event"
+        )
 
     def sort(self) -> None:
         wrong: dict[bytes, EventKey] = {}
@@ -131,6 +131,16 @@ class Found:
         self.doubts.append(Doubt(kind, seq, text))
         if seq is not None:
             self.aside[seq] = kind
+
+
+def claimed(schemas: SchemaSet, record: Raw) -> tuple[str, int] | None:
+    """The session and seq that a record says it is of: by its key, else by its bytes, else by what is left of its
+    key."""
+    key = None if record.key is None else parse_key(record.key)
+    if key is not None:
+        return key.session_id, key.seq
+    meta = read_meta(schemas, record.value or b"")
+    return _half_a_key(record.key) if meta is None else (meta["session_id"], meta["seq"])
 
 
 def _half_a_key(key: bytes | None) -> tuple[str, int] | None:

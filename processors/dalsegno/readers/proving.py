@@ -11,10 +11,10 @@ from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.log.transport import Transport
 from dalsegno.model.ids import parse_key, partition_of
 from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ
-from dalsegno.readers.export import Section, read_sections
+from dalsegno.readers.export import CHANGED, Fault, Section, read_sections
 from dalsegno.readers.local import View
 from dalsegno.readers.proof import Anchor, Audit, Proof, prove
-from dalsegno.readers.proof_records import Doubt, Raw
+from dalsegno.readers.proof_records import Doubt, Raw, claimed
 
 
 def prove_log(transport: Transport, prefix: str, session_id: str, audit: Audit, view: View | None) -> Proof:
@@ -52,21 +52,35 @@ def needs_audit(section: Section) -> bool:
 
 def section_of(lines: Iterable[bytes], session_id: str) -> Section:
     """The session's section of an export: the one that says so, else (that may have been changed) the first one with a
-    key of it. Raises NotFound."""
-    named, start = None, f"{session_id}:".encode()
+    key of it. A second one that says so is a fault: what is proven of one is not proven of the other. Raises NotFound.
+    """
+    own: Section | None = None
+    named: Section | None = None
+    start = f"{session_id}:".encode()
     for section in read_sections(lines):
         if section.facts is not None and section.facts.session == session_id:
-            return section
-        if named is None and any((line.raw.key or b"").startswith(start) for line in section.records):
+            if own is not None:
+                own.faults.append(Fault(CHANGED, section.first, "", f"session {session_id} begins here once more"))
+            own = own or section
+        elif named is None and any((line.raw.key or b"").startswith(start) for line in section.records):
             named = section
-    if named is not None:
-        return named
-    raise NotFound(
-        f"the file holds no records of session {session_id}",
+    if own is not None or named is not None:
+        return own or named  # type: ignore[return-value]
+    raise _no_records("the file", session_id)
+
+
+def _no_records(what: str, session_id: str) -> NotFound:
+    return NotFound(
+        f"{what} holds no records of session {session_id}",
         wanted="an export of this session",
         todo=f"'dalsegno session export {session_id} --format records' writes one",
         session_id=session_id,
     )
+
+
+def is_of_log(section: Section, view: View) -> bool:
+    """Whether what the view knows says anything about an export: both are of one log."""
+    return section.facts is None or section.facts.topic_id == view.reads.identity().topic_id
 
 
 def prove_export(section: Section, session_id: str, audit: Audit, view: View | None) -> Proof:
@@ -77,16 +91,21 @@ def prove_export(section: Section, session_id: str, audit: Audit, view: View | N
         schemas.add(writer.json)
     partitions = facts.partitions if facts is not None else view.reads.identity().partitions if view is not None else 0
     anchors: list[Anchor] = [] if facts is None else facts.anchors
-    if view is not None and (facts is None or facts.topic_id == view.reads.identity().topic_id):
+    if view is not None and is_of_log(section, view):
         anchors += _known(view, session_id, None if facts is None else facts.next_offset)
     # Where nobody knows how many partitions there are, that a record is in the right one cannot be asked.
     raws = (line.raw if partitions else line.raw._replace(partition=0) for line in section.records)
     # A request may be younger than the export: only what is in it is asked for.
     known = audit._replace(all_here=False)
     proof = prove(session_id, raws, partitions=partitions or 1, schemas=schemas, audit=known, anchors=anchors)
+    if not section.records and not section.faults and not anchors:
+        raise _no_records("the part of the file", session_id)
     doubts = [Doubt(fault.kind, None, _told(fault.line, fault.field, fault.text)) for fault in section.faults]
     if facts is not None and facts.session != session_id:
-        doubts.append(Doubt("changed-file", None, f"it says that it is of session {facts.session}"))
+        doubts.append(Doubt(CHANGED, None, f"it says that it is of session {facts.session}"))
+    for line in section.records:
+        if (claimed(schemas, line.raw) or ("",))[0] != session_id:
+            doubts.append(Doubt(CHANGED, None, _told(line.number, "key", f"it is no record of session {session_id}")))
     return proof._replace(doubts=(*doubts, *proof.doubts))
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from dalsegno.testing.builder import SessionBuilder, Written, tombstone
 from dalsegno.testing.memory_log import MemoryLog
 from history_lab import SESSION, chain
 from reader_lab import PREFIX, TOPIC_ID, House
+from shard_lab import apply
 
 Say = Callable[..., tuple[str, str]]
 TOPIC = f"{PREFIX}.events"
@@ -268,6 +270,22 @@ def test_a_change_in_an_export_is_named_with_exit_code_3(house: House, say: Say,
     file.write_bytes(file.read_bytes().replace(b'"offset": 7', b'"offset": 8'))
     _, err = say("session", "verify", "s-1", "--records", str(file), code=HistoryRefuted.exit_code)
     assert "changed-file" in err
+
+
+def test_what_is_here_says_of_an_export_only_what_it_can_know(house: House, say: Say, tmp_path: Path) -> None:
+    shard = house.shard(chain(20).records[:12])
+    file = tmp_path / "x"
+    say("session", "export", "s-1", "--output", str(file))
+    apply(shard, chain(20).records[12:])
+    out, err = say("session", "verify", "s-1", "--records", str(file))
+    assert "proven up to seq 12; slot 0 knows no other end below offset 12" in err
+    *lines, end, _ = file.read_text().splitlines(keepends=True)
+    elsewhere = "".join([*lines, end.replace(TOPIC_ID, "cd" * 16)])
+    file.write_text(elsewhere + f'{{"sha256": "{sha256(elsewhere.encode()).hexdigest()}"}}\n')
+    out, err = say("session", "verify", "s-1", "--records", str(file))
+    assert "slot 0 is of another log than the export" in err
+    assert err.endswith("proven up to seq 12\n")
+    assert json.loads(out)["end_known_by"] is None
 
 
 def test_without_a_shard_the_end_is_not_known_and_that_is_said(log: MemoryLog, say: Say) -> None:

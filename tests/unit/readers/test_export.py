@@ -18,7 +18,7 @@ from dalsegno.readers import local
 from dalsegno.readers.export import CHANGED, export_lines, read_sections
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.proof import Proof
-from dalsegno.readers.proof_records import CUT_TAIL, FORGED, STRIPPED, SWAPPED
+from dalsegno.readers.proof_records import CUT_MIDDLE, CUT_TAIL, FORGED, STRIPPED, SWAPPED
 from dalsegno.readers.proving import needs_audit, prove_export, section_of
 from dalsegno.readers.take_back import take_back
 from dalsegno.snapshots.catalog import TopicIdentity
@@ -192,6 +192,52 @@ def test_attacks_on_an_export_whose_sum_was_made_anew_are_named(house: House) ->
     assert kinds(put({first + 4: one | {"value_base64": other["value_base64"]}})) == {FORGED}
 
 
+@pytest.mark.parametrize("key", ["s-2:5:" + "ab" * 32, "x", "s-1:13:zz", None])
+def test_what_is_no_record_of_the_session_is_named(house: House, key: str | None) -> None:
+    house.shard(chain().records)
+    *rows, end, _ = map(json.loads, exported(house))
+    rows.append(json.loads(row(key=key, value_base64="AAAA", offset=12)))
+    end |= {"records": end["records"] + 1, "next_offset": 13}
+    proof = judged(signed([json.dumps(each).encode() + b"\n" for each in (*rows, end, {})]))
+    assert [(doubt.kind, "no record of session s-1" in doubt.text) for doubt in proof.doubts] == [(CHANGED, True)]
+
+
+def test_a_second_part_of_a_session_does_not_hide_behind_the_first(house: House) -> None:
+    house.shard(chain().records)
+    lines = exported(house)
+    end = json.loads(lines[-2])
+    cut = signed([*lines[:6], *lines[8:-2], json.dumps(end | {"records": 10}).encode() + b"\n", b""])
+    assert kinds(judged(cut)) == {CUT_MIDDLE}
+    assert kinds(judged([*lines, *cut])) == {CHANGED}
+    assert kinds(judged([*cut, *lines])) == {CHANGED, CUT_MIDDLE}
+
+
+def test_a_part_without_records_proves_nothing(house: House) -> None:
+    house.shard(chain().records)
+    end = json.loads(exported(house)[-2]) | {"records": 0, "head_seq": 0, "head_hash": None}
+    nothing = signed([json.dumps(end).encode() + b"\n", b""])
+    with pytest.raises(NotFound, match="holds no records of session s-1"):
+        judged(nothing)
+    assert kinds(judged(nothing, house)) == {CUT_TAIL}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        ({"next_offset": 5}, CHANGED, "next_offset: it is 5, and a record stands at offset 11"),
+        ({"head_seq": 3}, FORGED, "there, which is at 12"),
+    ],
+)
+def test_an_end_that_its_records_contradict_is_named(
+    house: House, change: dict[str, Any], kind: str, text: str
+) -> None:
+    house.shard(chain().records)
+    lines = exported(house)
+    proof = judged(signed([*lines[:-2], json.dumps(json.loads(lines[-2]) | change).encode() + b"\n", b""]))
+    assert kinds(proof) == {kind}
+    assert text in proof.doubts[0].text
+
+
 def row(**changes: Any) -> bytes:
     record = {"key": "k", "value_base64": "", "headers": None, "partition": 0, "offset": 99, "timestamp": None}
     return json.dumps(record | changes).encode() + b"\n"
@@ -207,6 +253,8 @@ def row(**changes: Any) -> bytes:
         (row(value_base64="?"), "base64"),
         (row(offset=True), "offset"),
         (row(partition=-1), "partition"),
+        (row(headers={}), "headers"),
+        (row(timestamp=5), "timestamp"),
         (b'{"schema": {"type": "string"}}\n', "schema"),
     ],
 )  # fmt: skip

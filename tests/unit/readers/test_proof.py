@@ -148,6 +148,13 @@ def test_a_forged_event_that_outranks_the_others_by_its_epoch_is_named() -> None
     assert proof.path.head.seq == 5
 
 
+def test_a_history_that_begins_above_epoch_0_to_outrank_another_is_named() -> None:
+    records = chain().records
+    proof = judged(raws([*records, raw_again(records[0], epoch=9)]))
+    assert kinds(proof) == {FORGED}
+    assert "begins with epoch 9" in proof.doubts[0].text
+
+
 def test_an_event_of_a_writer_that_was_replaced_is_named_where_it_follows_the_recovery() -> None:
     builder = chain(5)
     builder.recover()
