@@ -51,10 +51,6 @@ def window_of(seq: int, window_events: int) -> int:
     return max(0, seq - FIRST_SEQ) // window_events
 
 
-def is_first_of_a_later_window(seq: int, window_events: int) -> bool:
-    return seq % window_events == FIRST_SEQ and seq != FIRST_SEQ
-
-
 def mark_of(window: int) -> bytes:
     """What stands before a row's own bytes."""
     return window.to_bytes(MARK_BYTES, "big")
