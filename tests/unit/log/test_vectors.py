@@ -17,6 +17,7 @@ import pytest
 from dalsegno.log import codec
 from dalsegno.log.schema_set import SchemaSet, schema_folder
 from dalsegno.model.records import Event, SetAside, Tombstone
+from dalsegno.testing import memory_publisher
 
 FOLDER = schema_folder()
 VECTORS = json.loads((FOLDER / "vectors.json").read_text("utf-8"))
@@ -194,6 +195,25 @@ def test_readers_take_the_vectors_for_what_they_are() -> None:
             assert hexed(placed.body) == vector["record"]
     for vector in VECTORS["set_aside"]:
         assert place(vector) == SetAside(vector["reason"])
+
+
+def test_an_array_in_a_block_that_tells_its_size_is_the_same_array() -> None:
+    """As some Avro libraries write it: a negative count, the bytes, then the items."""
+    (vector,) = (v for v in VECTORS["events"] if v["type"] == "dalsegno.event.v1.SessionCreated")
+    body, label = (
+        bytes.fromhex(vector["body"]),
+        b"".join(varint(len(t.encode())) + t.encode() for t in ("team", "größe")),
+    )
+    plain, sized = varint(1) + label + b"\x00", varint(-1) + varint(len(label)) + label + b"\x00"
+    assert body.count(plain) == 1
+    other = body.replace(plain, sized)
+    writer = SchemaSet.load().named(vector["type"])
+    key = f"s-1:1:{sha256(writer.schema_hash + other).hexdigest()}".encode()
+    publisher = memory_publisher()
+    publisher.send(key, writer.prefix + other)
+    (event,) = publisher.events("s-1")
+    assert hexed(event.body) == vector["record"]
+    assert publisher.rows("sessions", "s-1")[()].workflow_name == "review"
 
 
 def hexed(value: Any) -> Any:
