@@ -121,17 +121,25 @@ def parse_json(
         refuse(str(error))
 
 
+def json_value(text: str | bytes) -> Any:
+    """JSON inside a recording, read as strictly as files are. Raises ValueError for what is none."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    except RecursionError as error:
+        raise _Refused("nested too deeply") from error
+
+
 def json_in(value: Any) -> Any:
     """What a text of a recording holds as JSON; the text itself where it is none, any other value as it is."""
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
-    except (ValueError, _Refused):
+        return json_value(value)
+    except ValueError:
         return value
 
 
-class _Refused(Exception):
+class _Refused(ValueError):
     """JSON as Python reads it, and as we do not."""
 
 

@@ -163,6 +163,11 @@ def count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
+def exit_code(value: Any) -> int | None:
+    """That of a command; None for what is none."""
+    return count(value) if -(2**31) <= (count(value) or 0) < 2**31 else None
+
+
 def micros(value: Any) -> int | None:
     """Dollars or seconds in millionths."""
     return _scaled(value, 1_000_000)

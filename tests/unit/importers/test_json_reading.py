@@ -85,6 +85,7 @@ def test_places_inside_a_document(path: Path) -> None:
 
 def test_json_inside_a_text() -> None:
     assert json_in('{"a": [1]}') == {"a": [1]}
+    assert json_in("[" * 100_000) == "[" * 100_000
     for kept in ("no json", "NaN", '{"a": 1, "a": 2}', "1e999", None, 3):
         assert json_in(kept) == kept
 

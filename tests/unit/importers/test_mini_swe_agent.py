@@ -198,6 +198,14 @@ def test_format_1_1_has_actions_results_and_times_of_its_own(tmp_path: Path) -> 
     assert report.as_data()["not_carried"] == {}
 
 
+def test_a_return_code_that_is_none_makes_no_result(tmp_path: Path) -> None:
+    calls = [{"command": "ls", "tool_call_id": "a"}]
+    odd = result("a", "<o>1</o>", 12.0, raw_output="1", returncode=2**40)
+    events, report = mapped(trajectory(tmp_path / "t.json", answer("text", actions=calls), odd))
+    assert [event.type for event in events][-2:] == ["ToolCallRequested", "NoteRecorded"]
+    assert report.unknown == {"tool": 1}
+
+
 def test_an_exception_ends_the_session_as_failed(tmp_path: Path) -> None:
     path = trajectory(
         tmp_path / "t.json", answer("x"), user("boom"), status="RuntimeError", submission="boom", traceback="at 1"

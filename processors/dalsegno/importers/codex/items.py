@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from dalsegno.importers.codex.records import CALLS, Native
-from dalsegno.importers.payload import JSON_TYPE, TEXT_TYPE, BlobMaker, json_bytes, short_text, text_bytes
+from dalsegno.importers.json_file import json_in
+from dalsegno.importers.payload import JSON_TYPE, TEXT_TYPE, BlobMaker, exit_code, json_bytes, short_text, text_bytes
 from dalsegno.importers.transcript import Wanted
 from dalsegno.model.events import Part
 from dalsegno.model.payloads import ReceiptStatus
@@ -81,26 +81,23 @@ def exit_code_of(result: Any) -> int | None:
     if not isinstance(result, str):
         return None
     if result.startswith("{"):
-        try:
-            metadata = json.loads(result).get("metadata")
-        except (ValueError, RecursionError):
-            return None
-        code = metadata.get("exit_code") if isinstance(metadata, dict) else None
-        return code if isinstance(code, int) and not isinstance(code, bool) and abs(code) < 2**31 else None
+        told = json_in(result)
+        metadata = told.get("metadata") if isinstance(told, dict) else None
+        return exit_code(metadata.get("exit_code")) if isinstance(metadata, dict) else None
     for line in result.split("\n", _HEAD_LINES)[:_HEAD_LINES]:
         found = _EXIT_CODE.match(line)
         if found:
-            return int(found.group(1))
+            return exit_code(int(found.group(1)))
         if line == "Output:":
             return None
     return None
 
 
-def status_of(native: Native, exit_code: int | None) -> ReceiptStatus:
+def status_of(native: Native, code: int | None) -> ReceiptStatus:
     """ERROR where a tool that ran says so itself."""
     output = native.payload.get("output")
     told = isinstance(output, dict) and output.get("success") is False
-    return "ERROR" if told or str(native.payload.get("status")) in _FAILED or exit_code else "OK"
+    return "ERROR" if told or str(native.payload.get("status")) in _FAILED or code else "OK"
 
 
 def _is_text(item: Any) -> bool:

@@ -17,6 +17,7 @@ from dalsegno.importers.payload import (
     content_text,
     count,
     digest_json,
+    exit_code,
     json_bytes,
     parse_time,
     short_text,
@@ -54,9 +55,9 @@ class Message(Fields):
     def return_code(self) -> int | None:
         """That of a command of which this is the result."""
         if "returncode" in self.extra.data:
-            return count(self.extra.take("returncode"))
+            return exit_code(self.extra.take("returncode"))
         found = _RETURN_CODE.match(self.text)
-        return int(found.group(1)) if found else None
+        return exit_code(int(found.group(1))) if found else None
 
     @property
     def timed_out(self) -> bool:

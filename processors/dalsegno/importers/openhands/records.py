@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dalsegno.importers.builder import Added
-from dalsegno.importers.payload import count, short_text
+from dalsegno.importers.json_file import json_in
+from dalsegno.importers.payload import short_text
 from dalsegno.model.events import Part, Usage
 
 
@@ -33,11 +33,6 @@ class Record(NamedTuple):
         return self.place if self.id is None else f"{self.place} (id {short_text(self.id, 64)})"
 
 
-def exit_code_of(value: Any) -> int | None:
-    code = count(value)
-    return code if code is not None and -(2**31) <= code < 2**31 else None
-
-
 def native_id(value: Any) -> int | str | None:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
@@ -51,10 +46,7 @@ class WantedCall(NamedTuple):
 
     def values(self) -> dict[str, Any]:
         """The arguments as data; empty where they are no object."""
-        try:
-            given = json.loads(self.arguments) if isinstance(self.arguments, str) else self.arguments
-        except ValueError:
-            return {}
+        given = json_in(self.arguments)
         return given if isinstance(given, dict) else {}
 
 

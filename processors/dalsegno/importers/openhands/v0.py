@@ -15,8 +15,8 @@ from dalsegno.importers.fields import Fields
 from dalsegno.importers.openhands.completions import completion, said
 from dalsegno.importers.openhands.conversation import HARNESS, USER, Conversation
 from dalsegno.importers.openhands.leave import Leave
-from dalsegno.importers.openhands.records import Inference, Record, exit_code_of, native_id
-from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, count, micros, parse_time, short_text
+from dalsegno.importers.openhands.records import Inference, Record, native_id
+from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, count, exit_code, micros, parse_time, short_text
 from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.events import ContextItemRetrieved, Part, RetrievalRequested
 from dalsegno.model.payloads import TurnAbortReason
@@ -257,7 +257,7 @@ class _Mapping:
         told = Fields(extras.data).take_object("metadata").get("exit_code", extras.data.get("exit_code"))
         failed = name == "error" or fields.take("success") is False
         result = {"content": fields.take("content", ""), "extras": extras.take_all()}
-        self._talk.calls.receive(call, source, result, "ERROR" if failed else "OK", exit_code=exit_code_of(told))
+        self._talk.calls.receive(call, source, result, "ERROR" if failed else "OK", exit_code=exit_code(told))
 
     def _state(self, state: str, reason: Any, source: Source) -> bool:
         """False for a state that says nothing new."""

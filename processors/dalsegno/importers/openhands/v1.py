@@ -18,8 +18,8 @@ from dalsegno.importers.openhands.actions import ACTION, answer_of, group_at, sa
 from dalsegno.importers.openhands.completions import content_part, parts_of
 from dalsegno.importers.openhands.conversation import USER, Conversation
 from dalsegno.importers.openhands.leave import Leave
-from dalsegno.importers.openhands.records import Answer, Record, exit_code_of, native_id
-from dalsegno.importers.payload import count, short_text
+from dalsegno.importers.openhands.records import Answer, Record, native_id
+from dalsegno.importers.payload import count, exit_code, short_text
 from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.payloads import Risk
 
@@ -133,7 +133,7 @@ class _Mapping:
         fields.take("observation")
         failed = result.get("is_error") is True
         self.talk.calls.receive(
-            call, source, result, "ERROR" if failed else "OK", exit_code=exit_code_of(result.get("exit_code"))
+            call, source, result, "ERROR" if failed else "OK", exit_code=exit_code(result.get("exit_code"))
         )
         return True
 

@@ -5,12 +5,12 @@ Messages that older conventions told as events of a span are kept with it, and a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dalsegno.importers.fields import Fields
+from dalsegno.importers.json_file import json_in
 from dalsegno.importers.payload import JSON_TYPE, BlobMaker, clean_text, digest_json, short_text
 from dalsegno.importers.tool_calls import argument_bytes
 from dalsegno.model.events import Part
@@ -59,36 +59,26 @@ def numbered(attributes: Fields, prefix: str) -> list[dict[str, Any]]:
 def prompts(attributes: Fields) -> list[Message]:
     """All that the model was told."""
     told = [_flat(each) for each in numbered(attributes, "gen_ai.prompt")]
-    instructions = parsed(attributes.take("gen_ai.system_instructions"))
+    instructions = json_in(attributes.take("gen_ai.system_instructions"))
     if instructions:
         told.append(Message("system", tuple(_item(part) for part in _list(instructions))))
-    return told + [_structured(each) for each in _list(parsed(attributes.take("gen_ai.input.messages")))]
+    return told + [_structured(each) for each in _list(json_in(attributes.take("gen_ai.input.messages")))]
 
 
 def answers(attributes: Fields) -> list[Message]:
     """All that the model said, one message a choice."""
     said = [_flat(each, "assistant") for each in numbered(attributes, "gen_ai.completion")]
-    return said + [_structured(each) for each in _list(parsed(attributes.take("gen_ai.output.messages")))]
+    return said + [_structured(each) for each in _list(json_in(attributes.take("gen_ai.output.messages")))]
 
 
 def tools(attributes: Fields) -> Any:
     """The tools that the model may ask for; None where none are told."""
     functions = numbered(attributes, "llm.request.functions")
-    return functions or parsed(attributes.take("gen_ai.tool.definitions"))
+    return functions or json_in(attributes.take("gen_ai.tool.definitions"))
 
 
 def parts_of(message: Message, blobs: BlobMaker) -> list[Part]:
     return [_part(item, blobs) for item in message.items]
-
-
-def parsed(value: Any) -> Any:
-    """A text that is JSON as what it says; anything else as it is."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def _flat(data: dict[str, Any], role: str = "user") -> Message:

@@ -9,8 +9,9 @@ from typing import Any
 
 from dalsegno.importers.builder import Added
 from dalsegno.importers.fields import Fields
+from dalsegno.importers.json_file import json_in
 from dalsegno.importers.otel.calls import INPUT_TOKENS, OUTPUT_TOKENS
-from dalsegno.importers.otel.messages import Message, answers, parsed, parts_of, prompts, tools
+from dalsegno.importers.otel.messages import Message, answers, parts_of, prompts, tools
 from dalsegno.importers.otel.session import HARNESS, Session
 from dalsegno.importers.otel.spans import Span
 from dalsegno.importers.payload import JSON_TYPE, count, digest_json, digest_of, json_bytes, short_text
@@ -220,5 +221,5 @@ def _reasons(fields: list[Fields], said: list[Message]) -> list[str]:
     reasons = [message.finish_reason for message in said if message.finish_reason]
     if reasons:
         return reasons
-    given = parsed(_take(fields, "gen_ai.response.finish_reasons"))
+    given = json_in(_take(fields, "gen_ai.response.finish_reasons"))
     return [short_text(each) for each in given] if isinstance(given, list) else [short_text(given)] if given else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dalsegno.importers.otel.messages import parsed
+from dalsegno.importers.json_file import json_in
 from dalsegno.importers.otel.session import Session
 from dalsegno.importers.otel.spans import Span
 from dalsegno.importers.payload import digest_of, short_text
@@ -45,7 +45,7 @@ class Tools:
     def ended(self, span: Span) -> None:
         session, call = self._session, self._running.pop(span.id)
         result = _first(span.attributes, _RESULTS)
-        told = parsed(result)
+        told = json_in(result)
         failed = span.failed or (isinstance(told, dict) and told.get("isError") is True)
         source = session.source(span, span.end)
         given = _bytes(result, told)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dalsegno.importers.base import ImportReport
 from dalsegno.importers.fields import Fields
-from dalsegno.importers.json_file import bad_file, foreign, object_at, objects_at, read_object
+from dalsegno.importers.json_file import bad_file, foreign, json_value, object_at, objects_at, read_object
 from dalsegno.importers.payload import JSON_TYPE, digest_json, json_bytes, parse_time, short_text
 
 WANTED = "a history of a Temporal workflow"
@@ -36,7 +35,7 @@ class Payload(NamedTuple):
         if self.media_type != JSON_TYPE:
             return None
         try:
-            return json.loads(self.data)
+            return json_value(self.data)
         except ValueError:  # also what is no UTF-8
             return None
 
