@@ -30,7 +30,7 @@ from dalsegno.state.reads import ShardReads
 from dalsegno.state.shard import Shard
 from dalsegno.testing.bench_flat import long_session
 from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
-from shard_lab import Lab, apply, folded
+from shard_lab import Lab, apply, folded, reads
 
 
 def shard_of(records: Sequence[Written], projections: Sequence[Projection[Any]] | None = None) -> Shard:
@@ -212,8 +212,11 @@ def test_rows_of_another_version_are_left_out_and_another_lifecycle_is_refused()
         read(shard.kv).at("long", 300)
 
 
-def test_a_rung_is_read_as_a_whole_store() -> None:
-    shard = shard_of(long_session(600))
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_rung_is_read_as_a_whole_store(where: str, tmp_path: Path) -> None:
+    records = long_session(600)
+    shard = Lab(tmp_path / "shard" if where == "disk" else None).open(window_events=WINDOW_EVENTS)
+    apply(shard, records)
     then = RungReader(shard.kv, 0)
     key = session_row_key(ROW, "sessions", "long")
     assert then.multi_get(STATE, [key, b"nothing"]) == [ladder(shard)[image_key(key, 1)], None]
@@ -225,6 +228,10 @@ def test_a_rung_is_read_as_a_whole_store() -> None:
     assert list(then.scan(JOURNAL)) == list(shard.kv.scan(JOURNAL))
     assert then.get(STATE, head_key("long")) == shard.kv.get(STATE, head_key("long"))
     assert list(RungReader(shard.kv, NO_WINDOW).scan(STATE, tools, tools + b"\xff")) == []
+    found, plain = read(shard.kv).at("long", 300), reads(folded(records[:300]))
+    assert found.rows("tools") == list(plain.rows("tools", "long"))
+    assert found.row("sessions") == plain.row("sessions", "long")
+    shard.close()
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
