@@ -81,7 +81,6 @@ class _Run:
             session_id=self._session_id(self._own_part()), importer=importer, started=min(times, default=None)
         )
         self._script = Transcript(self._builder, self._harness)
-        self._compressions = 0
 
     def _session_id(self, part: int | str) -> str:
         """The trajectory's id, its agent, and which of the files it is that continue each other."""
@@ -166,10 +165,13 @@ class _Run:
         self._report.left(kind, step.left())
 
     def _compression(self, step: Fields, source: Source) -> None:
-        """That the history was replaced stands in the step, by what in other trajectories: the step is kept whole."""
-        self._compressions += 1
+        """By what the history was replaced stands in other trajectories: the step is kept whole."""
+        extra = Fields(step.data).take_object("extra")["context_management"]
+        replaced = isinstance(extra, dict) and extra.get("boundary") == "replace"
         event = CompressionCompleted(
-            compression_id=f"session/k{self._compressions}", method="REPLACE_HISTORY", effect="MARKER_ONLY"
+            compression_id=self._script.number("k"),
+            method="REPLACE_HISTORY" if replaced else "UNKNOWN",
+            effect="MARKER_ONLY",
         )
         self._script.add(event, source)
         self._script.note("atif.context_management", step.take_all(), source)

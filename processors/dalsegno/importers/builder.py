@@ -44,16 +44,20 @@ class SessionBuilder:
     """The session's events so far. ``add`` numbers them and derives ids and times from the recording alone.
 
     ``recorded_at`` is the native time, raised to that of the event before where the recorded clock went back or is
-    missing, and 0 where it has no time at all; ``occurred_at`` is the native time as it is.
+    missing, and 0 where it has no time at all; ``occurred_at`` is the native time as it is. ``before``: the session
+    that this is a fork of, whose numbers it goes on with.
     """
 
-    def __init__(self, *, session_id: str, importer: str, started: int | None) -> None:
+    def __init__(
+        self, *, session_id: str, importer: str, started: int | None, before: SessionBuilder | None = None
+    ) -> None:
         self.session_id = session_id
         self.blobs = BlobMaker()
         self._importer = importer
         self._recorded_at = started or 0
         self._events: list[ImportedEvent] = []
         self._uses: Counter[str] = Counter()
+        self._numbers: Counter[str] = Counter() if before is None else before._numbers.copy()
 
     def add(
         self,
@@ -94,6 +98,11 @@ class SessionBuilder:
         self._events.append(ImportedEvent(event, meta, source.ref))
         self.blobs.next_event()
         return Added(event_id, len(self._events))
+
+    def number(self, prefix: str) -> str:
+        """``<prefix>1``, ``<prefix>2`` ...: the id of what has none in the recording."""
+        self._numbers[prefix] += 1
+        return f"{prefix}{self._numbers[prefix]}"
 
     def last(self) -> Added:
         """The newest event; there must be one."""

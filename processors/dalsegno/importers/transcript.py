@@ -56,16 +56,14 @@ class OpenCall(NamedTuple):
 
 
 class Transcript:
-    """One session while it is written. ``turns``: how many turns there were before it, where it is a fork."""
+    """One session while it is written."""
 
-    def __init__(self, builder: SessionBuilder, harness: Actor, turns: int = 0) -> None:
+    def __init__(self, builder: SessionBuilder, harness: Actor) -> None:
         self.builder = builder
         self.blobs = builder.blobs
         self.calls = ToolCalls(builder, harness)
-        self.turns = turns
         self.turn: str | None = None
         self._harness = harness
-        self._inferences = 0
         self._asked_for: list[OpenCall] = []
 
     def add(
@@ -88,12 +86,14 @@ class Transcript:
         """Keep something whole that has no event of its own."""
         self.add(NoteRecorded(kind=short_text(kind), data=self.blobs.of_json(data)), source)
 
+    def number(self, kind: str) -> str:
+        """``<turn>/<kind><n>`` for what has no id of its own."""
+        return self.builder.number(f"{self.turn or 'session'}/{kind}")
+
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def begin_turn(self, source: Source, *, synthesized: bool) -> None:
-        self.turns += 1
-        self.turn = f"session/t{self.turns}"
-        self._inferences = 0
+        self.turn = self.builder.number("session/t")
         self.add(TurnStarted(turn_id=self.turn), source, synthesized=synthesized)
 
     def end_turn(self, source: Source, aborted: TurnAbortReason | None = None, *, synthesized: bool = False) -> bool:
@@ -111,8 +111,7 @@ class Transcript:
         self, source: Source, provider: str | None, model: str | None, request_digest: bytes | None = None
     ) -> Asked:
         """A model was asked, in the turn that is open if any, before this record of its answer; nobody knows when."""
-        self._inferences += 1
-        inference_id = f"{self.turn or 'session'}/i{self._inferences}"
+        inference_id = self.number("i")
         event = InferenceRequested(
             inference_id=inference_id, purpose="AGENT", provider=provider, model=model, request_digest=request_digest
         )
@@ -134,7 +133,7 @@ class Transcript:
         self, asked: Asked, event: InferenceCompleted, calls: Sequence[Wanted], source: Source
     ) -> list[OpenCall]:
         """The model's answer and what it asks for; ``event`` lists these calls, as ``wanted`` made them."""
-        completed = self._answered(asked, event, event.model, source)
+        completed = self.ended(asked, event, event.model, source)
         opened = []
         for requested, wanted in zip(event.tool_calls, calls, strict=True):
             call = self.calls.request(
@@ -152,10 +151,10 @@ class Transcript:
         self._asked_for += opened
         return opened
 
-    def fail(self, asked: Asked, event: InferenceFailed, model: str | None, source: Source) -> None:
-        self._answered(asked, event, model, source)
-
-    def _answered(self, asked: Asked, event: NewEvent, model: str | None, source: Source) -> Added:
+    def ended(
+        self, asked: Asked, event: InferenceCompleted | InferenceFailed, model: str | None, source: Source
+    ) -> Added:
+        """What became of a model's call."""
         actor = Actor("MODEL", model or "unknown")
         return self.add(event, source, actor, cause=asked.requested, turn_id=asked.turn_id)
 

@@ -282,6 +282,19 @@ def test_going_back_to_an_earlier_prompt_is_a_fork(tmp_path: Path) -> None:
     assert [m["parts"][0]["text"] for m in result.of("MessageReceived")] == ["one", "two", "four"]
 
 
+def test_a_fork_within_a_turn_uses_no_id_of_its_parent_again(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.user("one")
+    first = talk.model("m1", "1", stop="end_turn")
+    talk.user("two")
+    talk.model("m2", "2", stop="end_turn")
+    talk.user("a reminder of the harness", parent=first, uuid="again", isMeta=True)
+    talk.model("m3", "3", stop="end_turn")
+    result = grows("claude-code", talk.lines, tmp_path)
+    asked = [[body["inference_id"] for body in result.of("InferenceRequested", session)] for session in (0, 1)]
+    assert asked == [["session/t1/i1", "session/t2/i1"], ["session/t1/i2"]]
+
+
 def test_a_file_with_forks_is_imported_as_it_grows_and_once(tmp_path: Path) -> None:
     talk = Talk()
     top = talk.user("one")

@@ -186,7 +186,9 @@ class Branches:
     def _fork(self, native: Native, session: str, parent: _Placed, mark: Mark) -> _Placed:
         parent_id = parent.stream.builder.session_id
         session_id = _fork_id(parent_id, _name(native))
-        builder = SessionBuilder(session_id=session_id, importer=self._importer, started=native.source.time)
+        before = parent.stream.builder
+        started = native.source.time
+        builder = SessionBuilder(session_id=session_id, importer=self._importer, started=started, before=before)
         created = SessionCreated(
             profile="IMPORTED",
             workflow_name=_WORKFLOW,

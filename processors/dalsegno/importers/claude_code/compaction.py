@@ -22,7 +22,7 @@ class Compaction:
 
     def __init__(self, transcript: Transcript, before: Compaction | None = None) -> None:
         self._transcript = transcript
-        self._number: int = 0 if before is None else before._number
+        self._last: str | None = None if before is None else before._last
         self._whole = before is None
         self.boundary: Native | None = None
         self._items: list[tuple[str | None, str]] = []
@@ -37,8 +37,8 @@ class Compaction:
         It can be applied again only where the file says what was kept; where it does not, what the model was shown
         afterwards is not known.
         """
-        self._number += 1
-        compression_id = f"session/k{self._number}"
+        previous, compression_id = self._last, self._transcript.builder.number("session/k")
+        self._last = compression_id
         metadata = boundary.fields.take_object("compactMetadata")
         before = count(metadata.get("preTokens"))
         cause = None
@@ -57,7 +57,7 @@ class Compaction:
             compression_id=compression_id,
             method="SUMMARY",
             effect="MARKER_ONLY" if preserved is None else "REAPPLIABLE",
-            prev_compression_id=f"session/k{self._number - 1}" if self._number > 1 else None,
+            prev_compression_id=previous,
             tokens_before=before,
             forgotten=forgotten,
             summary=self._transcript.blobs.of_text(text) if text else None,

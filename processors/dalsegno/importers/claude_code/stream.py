@@ -64,14 +64,14 @@ class _Message:
 
 class Stream:
     """A session while it is written. ``side``: it is that of an agent to whom another one delegated, and who speaks to
-    it. ``before``: the session that it is a fork of, whose numbers it goes on with."""
+    it. ``before``: the session that it is a fork of."""
 
     def __init__(
         self, builder: SessionBuilder, report: ImportReport, seen: Findings, context: dict[str, Any], *,
         side: bool = False, before: Stream | None = None,
     ) -> None:  # fmt: skip
         self.builder = builder
-        self.transcript: Transcript = Transcript(builder, HARNESS, 0 if before is None else before.transcript.turns)
+        self.transcript = Transcript(builder, HARNESS)
         self.context = context
         self.marks: dict[str, Mark] = {}
         self._report, self._seen, self._side = report, seen, side
@@ -229,7 +229,7 @@ class Stream:
         if failed:
             text = native.text()
             error = self.transcript.blobs.error("ApiError", text, text if len(text) > MESSAGE_MAX_CHARACTERS else None)
-            self.transcript.fail(
+            self.transcript.ended(
                 asked, InferenceFailed(inference_id=asked.inference_id, error=error), name, native.source
             )
             native.fields.take_each("message", "isApiErrorMessage")

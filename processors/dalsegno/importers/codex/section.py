@@ -60,7 +60,8 @@ class Section:
         self._announced: Native | None = None
         self._told = False
         self._said: str | None = None
-        self._compressions = self._compressions_told = self._message_count = 0
+        self._compressions_told = 0
+        self._compression: str | None = None
         self._message_ids: set[str] = set()
         self._handlers: dict[str, _Handler] = {
             "session_meta": self._meta_again,
@@ -247,10 +248,9 @@ class Section:
         return MAPPED
 
     def _said_to_model(self, native: Native, role: MessageRole, actor: Actor) -> None:
-        self._message_count += 1
-        message_id = usable_id(native.payload.get("id"))
+        message_id, number = usable_id(native.payload.get("id")), self._transcript.builder.number("m")
         if message_id is None or message_id in self._message_ids:
-            message_id = f"m{self._message_count}"
+            message_id = number
         else:
             native.fields.take("id")
         self._message_ids.add(message_id)
@@ -269,17 +269,17 @@ class Section:
 
     def _compacted(self, native: Native) -> Outcome:
         """The history that a model is shown from now on, whole; older versions only say what it was summed up as."""
-        self._compressions += 1
         self._compressions_told += 1
-        fields, blobs, number = native.fields, self._transcript.blobs, self._compressions
+        fields, blobs = native.fields, self._transcript.blobs
+        previous, self._compression = self._compression, self._transcript.builder.number("session/k")
         history, summary = fields.take("replacement_history"), fields.take_text("message")
         whole = isinstance(history, list)
         replacement = blobs.of_json(history) if whole else None
         event = CompressionCompleted(
-            compression_id=f"session/k{number}",
+            compression_id=self._compression,
             method="REPLACE_HISTORY" if whole else "SUMMARY",
             effect="REAPPLIABLE" if whole else "MARKER_ONLY",
-            prev_compression_id=f"session/k{number - 1}" if number > 1 else None,
+            prev_compression_id=previous,
             window_number=count(fields.take("window_number")),
             output_digest=None if replacement is None else replacement.digest,
             summary=blobs.of_text(summary) if summary else None,

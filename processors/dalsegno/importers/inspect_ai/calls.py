@@ -77,7 +77,6 @@ class Calls:
         self._by_ref: dict[str, Call] = {}
         self._open: dict[str, Call] = {}
         self._awaited: set[str] = set()
-        self._loose = 0
 
     def look_ahead(self, moments: list[Moment]) -> None:
         """Note which calls have an approval recorded behind their begin: those start only then."""
@@ -146,9 +145,7 @@ class Calls:
     def request(self, native_id: str, name: str, arguments: Any, source: Source, stage_id: str | None) -> Call:
         data = json_bytes(self.resolver.value({} if arguments is None else arguments))
         offer = self._take_offer(native_id, name, digest_of(data))
-        if offer is None:
-            self._loose += 1
-        call_id = offer.call_id if offer is not None else f"{stage_id or 'session'}/x{self._loose}"
+        call_id = self.builder.number(f"{stage_id or 'session'}/x") if offer is None else offer.call_id
         event = ToolCallRequested(
             tool_call_id=call_id,
             name=clean_text(name),

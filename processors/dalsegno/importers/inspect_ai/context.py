@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -56,12 +55,10 @@ class SampleContext:
             builder, resolver, self.conversation, self.parts, self.calls, self.stages, self.scores
         )
         self.limited = False
-        self._counts: Counter[str] = Counter()
 
-    def number(self, kind: str) -> int:
-        """1, 2, 3 ... of what has no id of its own."""
-        self._counts[kind] += 1
-        return self._counts[kind]
+    def number(self, stage_id: str | None, kind: str) -> str:
+        """``<stage>/<kind><n>`` for what has no id of its own."""
+        return self.builder.number(f"{stage_id or 'session'}/{kind}")
 
     def add(
         self, event: NewEvent, source: Source, actor: Actor, stage_id: str | None, *, cause: Added | None = None
@@ -73,7 +70,7 @@ class SampleContext:
         messages = [message for message in given if isinstance(message, dict)]
         for message in self.conversation.unseen(messages):
             role = str(message.get("role"))
-            message_id = clean_text(str(message.get("id") or f"m{self.number('message')}"))
+            message_id = clean_text(str(message.get("id") or self.builder.number("m")))
             if role not in ROLES:
                 content = self.builder.blobs.of_json(self.resolver.value(message))
                 self.add(ContextItemRetrieved(item_id=message_id, content=content), source, HARNESS, stage_id)

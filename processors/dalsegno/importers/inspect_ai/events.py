@@ -96,7 +96,7 @@ def _state(ctx: SampleContext, native: Native, source: Source, _: Span | None, s
 
 def _input(ctx: SampleContext, native: Native, source: Source, _: Span | None, stage_id: str | None) -> bool:
     """The log holds the terminal's text, question and answer in one, at the time of the answer."""
-    request_id = f"{stage_id or 'session'}/in{ctx.number('input')}"
+    request_id = ctx.number(stage_id, "in")
     request = InputRequested(request_id=request_id)
     asked = ctx.builder.add(request, source, HARNESS, stage_id=stage_id, synthesized=True)
     content = ctx.builder.blobs.of_value(ctx.resolver.value(native.take("input", "")))
@@ -125,7 +125,7 @@ def _compaction(ctx: SampleContext, native: Native, source: Source, _: Span | No
     """The log says that it happened, not what it did: it can be shown, not done again."""
     kind, origin = native.take_text("type"), native.take_text("source")
     event = CompressionCompleted(
-        compression_id=f"{stage_id or 'session'}/k{ctx.number('compaction')}",
+        compression_id=ctx.number(stage_id, "k"),
         method=_COMPACTIONS.get(kind or "", "REPLACE_HISTORY"),  # type: ignore[arg-type]
         effect="MARKER_ONLY",
         rule_id=None if origin is None else clean_text(origin),

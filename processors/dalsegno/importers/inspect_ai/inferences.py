@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +55,6 @@ class Inferences:
         self._calls = calls
         self._stages = stages
         self._scores = scores
-        self._counts: Counter[str] = Counter()
         self._running: dict[str, Running] = {}
         self._catalogues: set[bytes] = set()
 
@@ -66,8 +64,7 @@ class Inferences:
     def begin(self, native: Native, source: Source, span: Span | None, stage_id: str | None) -> None:
         scorer = self._stages.scorer_of(span)
         place = scorer.validation_id if scorer is not None and scorer.validation_id else stage_id or "session"
-        self._counts[place] += 1
-        inference_id = f"{place}/i{self._counts[place]}"
+        inference_id = self._builder.number(f"{place}/i")
         if scorer is not None:
             scorer.inference_id = inference_id
         messages = self._resolver.messages(native.data)

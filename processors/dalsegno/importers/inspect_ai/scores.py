@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +36,6 @@ class Scores:
     def __init__(self, builder: SessionBuilder, resolver: Resolver) -> None:
         self._builder = builder
         self._resolver = resolver
-        self._counts: Counter[str] = Counter()
         self._requested: dict[str, tuple[Added, str]] = {}
         self._last: dict[str, Decided] = {}
         self.target: Added | None = None
@@ -50,8 +48,7 @@ class Scores:
         return scorer in self._last
 
     def request(self, scorer: str, source: Source, stage_id: str | None, *, synthesized: bool = False) -> str:
-        self._counts[scorer] += 1
-        validation_id = f"{scorer}/v{self._counts[scorer]}"
+        validation_id = self._builder.number(f"{scorer}/v")
         event = ValidationRequested(
             validation_id=validation_id,
             validator=scorer,

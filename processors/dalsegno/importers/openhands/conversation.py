@@ -2,61 +2,50 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dalsegno.importers.base import ImportedSession, ImportReport
-from dalsegno.importers.builder import Added, SessionBuilder, Source
+from dalsegno.importers.builder import SessionBuilder, Source
 from dalsegno.importers.openhands.records import Answer, Inference, Record, WantedCall
 from dalsegno.importers.opening import begin_session, labels_of, session_id_of
 from dalsegno.importers.payload import JSON_TYPE, digest_json, digest_of, parse_time, short_text
-from dalsegno.importers.tool_calls import ToolCall, ToolCalls, argument_bytes
+from dalsegno.importers.tool_calls import ToolCall, argument_bytes
+from dalsegno.importers.transcript import Transcript
 from dalsegno.model.events import (
     CompressionCompleted,
     ConfigPinned,
     ErrorRecorded,
     InferenceCompleted,
-    InferenceRequested,
     InputProvided,
     InputRequested,
     MessageReceived,
-    NewEvent,
-    NoteRecorded,
     Part,
     RequestedCall,
     SessionCreated,
     SessionPaused,
     SessionResumed,
-    TurnAborted,
-    TurnCompleted,
-    TurnStarted,
 )
-from dalsegno.model.payloads import ConfigKind, MessageRole, Risk, TurnAbortReason
+from dalsegno.model.payloads import ConfigKind, MessageRole, Risk
 from dalsegno.model.records import Actor
 
 HARNESS = Actor("HARNESS", "openhands")
 USER = Actor("USER", "user")
 
 
-class Conversation:
+class Conversation(Transcript):
     """One session while it is being mapped."""
 
     def __init__(self, importer: str, version: str, first: Record, native_id: str, report: ImportReport) -> None:
+        started = parse_time(first.data.get("timestamp"))[0]
+        session_id = session_id_of(importer, version, native_id)
+        super().__init__(SessionBuilder(session_id=session_id, importer=importer, started=started), HARNESS)
         self.report = report
-        self.builder = SessionBuilder(
-            session_id=session_id_of(importer, version, native_id),
-            importer=importer,
-            started=parse_time(first.data.get("timestamp"))[0],
-        )
-        self.calls = ToolCalls(self.builder, HARNESS)
-        self.turn_id: str | None = None
         self.items: dict[int | str, str] = {}
         """Native id of an event -> id of the message, call or item that it became."""
         self._paused = False
         self._asked: str | None = None
         self._inferences: dict[str, Inference] = {}
-        self._counts: Counter[str] = Counter()
         created = SessionCreated(
             profile="IMPORTED", workflow_name="openhands", labels=labels_of("openhands", [("version", version)])
         )
@@ -69,44 +58,14 @@ class Conversation:
         self.report.zoneless(sum(parse_time(record.data.get("timestamp"))[1] for record in records))
         return self.builder.session()
 
-    def add(
-        self, event: NewEvent, source: Source, actor: Actor, *, cause: Added | None = None, synthesized: bool = False
-    ) -> Added:
-        return self.builder.add(event, source, actor, cause=cause, turn_id=self.turn_id, synthesized=synthesized)
-
-    def number(self, kind: str) -> str:
-        """``<turn>/<kind><n>`` for what has no id of its own."""
-        place = self.turn_id or "session"
-        self._counts[f"{place}/{kind}"] += 1
-        return f"{place}/{kind}{self._counts[f'{place}/{kind}']}"
-
-    def note(self, kind: str, data: Any, source: Source) -> None:
-        """Keep a whole record that has no event of its own."""
-        self.add(
-            NoteRecorded(kind=f"openhands.{short_text(kind)}", data=self.builder.blobs.of_json(data)), source, HARNESS
-        )
-
     # --- lifecycle -----------------------------------------------------------------------------------------------
 
     def runs(self, source: Source) -> bool:
         """The agent works. False where that was known."""
         resumed = self._resume(source)
-        if self.turn_id is not None:
+        if self.turn is not None:
             return resumed
-        self._counts["turn"] += 1
-        turn_id = f"session/t{self._counts['turn']}"
-        self.builder.add(TurnStarted(turn_id=turn_id), source, HARNESS, turn_id=turn_id)
-        self.turn_id = turn_id
-        return True
-
-    def rests(self, source: Source, aborted: TurnAbortReason | None = None) -> bool:
-        """The agent's turn is over. False where there was none."""
-        if self.turn_id is None:
-            return False
-        turn_id = self.turn_id
-        event = TurnCompleted(turn_id=turn_id) if aborted is None else TurnAborted(turn_id=turn_id, reason=aborted)
-        self.add(event, source, HARNESS)
-        self.turn_id = None
+        self.begin_turn(source, synthesized=False)
         return True
 
     def pauses(self, source: Source, reason: str, actor: Actor = HARNESS) -> bool:
@@ -120,11 +79,11 @@ class Conversation:
         if not self._paused:
             return False
         self._paused = False
-        self.add(SessionResumed(), source, HARNESS, synthesized=synthesized)
+        self.add(SessionResumed(), source, synthesized=synthesized)
         return True
 
     def error(self, error_class: Any, message: Any, source: Source, detail: Any = None) -> None:
-        self.add(ErrorRecorded(error=self.builder.blobs.error(error_class, message, detail)), source, HARNESS)
+        self.add(ErrorRecorded(error=self.blobs.error(error_class, message, detail)), source)
 
     # --- messages ------------------------------------------------------------------------------------------------
 
@@ -143,16 +102,16 @@ class Conversation:
     def asks(self, prompt: str, source: Source) -> str:
         """The agent waits for a person's answer. Gives the id of the request."""
         request_id = self.number("in")
-        event = InputRequested(request_id=request_id, prompt=self.builder.blobs.of_text(prompt))
+        event = InputRequested(request_id=request_id, prompt=self.blobs.of_text(prompt))
         self.add(event, source, Actor("AGENT", "openhands"))
         self._asked = request_id
         return request_id
 
     def pins(self, kind: ConfigKind, name: str, content: Any, source: Source) -> None:
         """A part of the configuration that the recording tells after its beginning."""
-        blob = self.builder.blobs.of_value(content)
+        blob = self.blobs.of_value(content)
         event = ConfigPinned(kind=kind, name=name, effective="NEXT_TURN", digest=blob.digest, content=blob)
-        self.add(event, source, HARNESS)
+        self.add(event, source)
 
     # --- models and tools ----------------------------------------------------------------------------------------
 
@@ -160,10 +119,9 @@ class Conversation:
         """A model's answer, once: what was asked, and when, is not recorded."""
         if response_id is not None and response_id in self._inferences:
             return self._inferences[response_id]
-        inference_id = self.number("i")
-        event = InferenceRequested(inference_id=inference_id, purpose="AGENT")
-        asked = self.add(event, source._replace(time=None), HARNESS, synthesized=True)
-        answer, blobs = make(), self.builder.blobs
+        asked = self.ask(source, None, None)
+        inference_id = asked.inference_id
+        answer, blobs = make(), self.blobs
         calls = [(f"{inference_id}/c{index}", call) for index, call in enumerate(answer.calls)]
         completed = InferenceCompleted(
             inference_id=inference_id,
@@ -179,8 +137,7 @@ class Conversation:
             output=[*answer.parts, *(self._call_part(call) for _, call in calls)],
             raw=None if answer.raw is None else blobs.of_json(answer.raw),
         )
-        actor = Actor("MODEL", answer.model or "unknown")
-        inference = Inference(inference_id, self.add(completed, source, actor, cause=asked), calls)
+        inference = Inference(inference_id, self.ended(asked, completed, answer.model, source), calls)
         if response_id is not None:
             self._inferences[response_id] = inference
         return inference
@@ -210,7 +167,7 @@ class Conversation:
             inference_id=None if inference is None or found is None else inference.id,
             risk=risk,
             cause=None if inference is None else inference.completed,
-            turn_id=self.turn_id,
+            turn_id=self.turn,
             synthesized=synthesized,
         )
 
@@ -225,13 +182,13 @@ class Conversation:
             effect="REAPPLIABLE" if whole else "MARKER_ONLY",
             insert_at=insert_at,
             forgotten=[self.items.get(each) or f"event {short_text(each)}" for each in forgotten],
-            summary=None if text is None else self.builder.blobs.of_text(text),
+            summary=None if text is None else self.blobs.of_text(text),
         )
-        self.add(event, source, HARNESS)
+        self.add(event, source)
 
     def _call_part(self, call: WantedCall) -> Part:
         data = argument_bytes(call.arguments) or b""
-        blob = self.builder.blobs.of_bytes(data, JSON_TYPE)
+        blob = self.blobs.of_bytes(data, JSON_TYPE)
         return Part(kind="TOOL_CALL", call_id=call.native_id, name=call.name, blob=blob)
 
 

@@ -82,7 +82,7 @@ class Leave:
             engine="hook",
             input_digest=None if call is None else call.arguments_digest,
             explanation=short_text(reason, MESSAGE_MAX_CHARACTERS) or None,
-            input=None if told is None else self._talk.builder.blobs.of_json(told),
+            input=None if told is None else self._talk.blobs.of_json(told),
         )
         cause = None if call is None else call.last
         added = self._talk.add(event, source, HOOK, cause=cause, synthesized=synthesized)

@@ -51,7 +51,7 @@ class _Mapping:
 
     def __init__(self, importer: str, records: list[Record], report: ImportReport) -> None:
         self._talk = Conversation(importer, "v0", records[0], records[0].digest.hex()[:32], report)
-        self._blobs = self._talk.builder.blobs
+        self._blobs = self._talk.blobs
         self._records = records
         self._report = report
         self._seen: list[int] = []
@@ -95,7 +95,7 @@ class _Mapping:
         handle = self._action if what == "action" else self._observation
         if not handle(name, record, fields, inner, source):
             report.notes[kind] += 1
-            self._talk.note(kind, record.data, source)
+            self._talk.note(f"openhands.{kind}", record.data, source)
             return
         report.mapped[kind] += 1
         report.left(kind, [*fields.left(), *inner.left()])
@@ -123,7 +123,7 @@ class _Mapping:
             return False
         self._tool(name, record, fields, args, source)
         if name in _LAST_TOOLS:
-            self._talk.rests(source)
+            self._talk.end_turn(source)
             self._talk.pauses(source, name)
         return True
 
@@ -265,14 +265,14 @@ class _Mapping:
         if state == "running":
             return talk.runs(source)
         if state == "awaiting_user_input":
-            return talk.rests(source)
+            return talk.end_turn(source)
         if state == "paused":
             return talk.pauses(source, state)
         if state in _RESTS:
-            rested = talk.rests(source, _RESTS[state])
+            rested = talk.end_turn(source, _RESTS[state])
             return talk.pauses(source, state) or rested
         if state == "error":
             talk.error("AgentState", short_text(reason, MESSAGE_MAX_CHARACTERS) or state, source)
-            talk.rests(source, "INTERRUPTED")
+            talk.end_turn(source, "INTERRUPTED")
             return True
         return state == "user_confirmed" and self._leave.grant(source)

@@ -48,7 +48,7 @@ class _Mapping:
     def __init__(self, importer: str, records: list[Record], report: ImportReport) -> None:
         first = records[0]
         self.talk = Conversation(importer, "v1", first, short_text(first.id, 256) or first.digest.hex(), report)
-        self.blobs = self.talk.builder.blobs
+        self.blobs = self.talk.blobs
         self.report = report
         self._records = records
         self._seen: set[int | str] = set()
@@ -88,7 +88,7 @@ class _Mapping:
                 self.report.unknown[kind] += 1
         if not mapped:
             self.report.notes[kind] += 1
-            self.talk.note(kind, record.data, source)
+            self.talk.note(f"openhands.{kind}", record.data, source)
             return
         self.report.mapped[kind] += 1
         self.report.left(kind, fields.left())
@@ -226,11 +226,11 @@ class _Mapping:
         if status == "paused":
             return talk.pauses(source, status)
         if status == "finished":
-            rested = talk.rests(source)
+            rested = talk.end_turn(source)
             return talk.pauses(source, status) or rested
         if status in ("error", "stuck"):
             talk.error("execution_status", status, source)
-            talk.rests(source, "INTERRUPTED")
+            talk.end_turn(source, "INTERRUPTED")
             return True
         return False
 
@@ -238,7 +238,7 @@ class _Mapping:
         return self.talk.pauses(source, "PauseEvent", USER)
 
     def interrupted(self, _fields: Fields, source: Source) -> bool:
-        return self.talk.rests(source, "INTERRUPTED")
+        return self.talk.end_turn(source, "INTERRUPTED")
 
     def error(self, fields: Fields, source: Source) -> bool:
         self.talk.error(fields.take("code"), fields.take("detail"), source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from dalsegno.importers.builder import Added
@@ -24,7 +23,6 @@ class Evaluations:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._counts: Counter[str] = Counter()
 
     def of(self, span: Span, target: Added | None) -> None:
         """All that the span reports. ``target``: the event that they are about, where there is one."""
@@ -34,8 +32,7 @@ class Evaluations:
 
     def _one(self, span: Span, told: dict[str, Any], target: Added | None) -> None:
         name = short_text(told.get(_NAME), 256) or "evaluation"
-        self._counts[name] += 1
-        validation_id = f"{name}/v{self._counts[name]}"
+        validation_id = self._session.builder.number(f"{name}/v")
         label = short_text(told.get("gen_ai.evaluation.score.label")) or None
         value = told.get("gen_ai.evaluation.score.value")
         score = decimal_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -53,7 +53,6 @@ class Models:
         self._open: dict[str, _Asked] = {}
         self.answers: dict[str, Added] = {}
         """Id of a span -> the answer that it is."""
-        self._counts: Counter[str] = Counter()
         self._seen: Counter[bytes] = Counter()
         self._catalogues: set[bytes] = set()
 
@@ -73,9 +72,7 @@ class Models:
         provider = _text(fields, "gen_ai.provider.name", "gen_ai.system")
         own = fields[0]
         params = {name: own.take(name) for name in own.left() if name.startswith(_REQUEST)}
-        place = session.stage_of(span) or "session"
-        self._counts[place] += 1
-        inference_id = f"{place}/i{self._counts[place]}"
+        inference_id = session.builder.number(f"{session.stage_of(span) or 'session'}/i")
         digest = digest_json([[each.key.hex() for each in told], offered, params, provider, model]) if told else None
         event = InferenceRequested(
             inference_id=inference_id,
@@ -155,7 +152,7 @@ class Models:
             self._seen[message.key] = here[message.key]
             if message.role in _ROLES:
                 event = MessageReceived(
-                    message_id=self._number("m"),
+                    message_id=session.builder.number("m"),
                     role=_ROLES[message.role],  # type: ignore[arg-type]
                     parts=parts_of(message, session.blobs),
                 )
@@ -170,7 +167,7 @@ class Models:
                 if _holds(session.results.get(message.call_id), message):
                     continue
             content = session.blobs.of_json([message.role, message.call_id, message.items])
-            session.add(ContextItemRetrieved(item_id=self._number("r"), content=content), span)
+            session.add(ContextItemRetrieved(item_id=session.builder.number("r"), content=content), span)
 
     def _catalogue(self, offered: Any, span: Span) -> bytes:
         """The digest of the tools; each set stands once."""
@@ -181,10 +178,6 @@ class Models:
             content = self._session.blobs.of_bytes(data, JSON_TYPE)
             self._session.add(ContextItemRetrieved(item_id=f"tools/{digest.hex()[:16]}", content=content), span)
         return digest
-
-    def _number(self, kind: str) -> str:
-        self._counts[kind] += 1
-        return f"{kind}{self._counts[kind]}"
 
 
 def _holds(result: str | None, message: Message) -> bool:

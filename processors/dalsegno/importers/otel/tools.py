@@ -21,7 +21,6 @@ class Tools:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._running: dict[str, ToolCall] = {}
-        self._loose = 0
 
     def began(self, span: Span) -> None:
         """The call that a model asked for with this id; else one that nobody is known to have asked for."""
@@ -30,9 +29,8 @@ class Tools:
         native_id = short_text(attributes.get(_CALL_ID)) or None
         call = None if native_id is None else session.calls.open_call(native_id)
         if call is None or call.started or call.name != name:
-            self._loose += 1
             call = session.calls.request(
-                f"{session.stage_of(span) or 'session'}/x{self._loose}",
+                session.builder.number(f"{session.stage_of(span) or 'session'}/x"),
                 name,
                 argument_bytes(_first(attributes, _ARGUMENTS)),
                 session.source(span),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,7 +51,6 @@ class Activities:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._open: dict[str, Activity] = {}
-        self._counts: Counter[str] = Counter()
         self._catalogues: set[bytes] = set()
         self._instructions: set[str] = set()
         self.given = Given()
@@ -139,7 +137,7 @@ class Activities:
             self._context(event, question.instructions, question.items)
             tools_digest = self._tools(event, question.tools)
         params = question.params if question is not None else [payload.plain() for payload in payloads]
-        inference_id = self._id("i")
+        inference_id = self._run.number("i")
         request = InferenceRequested(
             inference_id=inference_id,
             purpose="AGENT",
@@ -156,7 +154,9 @@ class Activities:
         run = self._run
         if instructions is not None and instructions not in self._instructions:
             self._instructions.add(instructions)
-            said = MessageReceived(message_id=self._id("m"), role="SYSTEM", parts=[run.blobs.part(instructions)])
+            said = MessageReceived(
+                message_id=self._run.number("m"), role="SYSTEM", parts=[run.blobs.part(instructions)]
+            )
             run.add(said, event, HARNESS)
         for item in self.given.new(items):
             call = None
@@ -166,10 +166,10 @@ class Activities:
             if call is not None:
                 run.calls.receive(call, run.source(event), item.get("output", ""), synthesized=True)
             elif role is not None:
-                message = MessageReceived(message_id=self._id("m"), role=role, parts=parts_of(item, run.blobs))  # type: ignore[arg-type]
+                message = MessageReceived(message_id=self._run.number("m"), role=role, parts=parts_of(item, run.blobs))  # type: ignore[arg-type]
                 run.add(message, event, Actor("USER", "user") if role == "USER" else HARNESS)
             else:
-                retrieved = ContextItemRetrieved(item_id=self._id("r"), content=run.blobs.of_json(item))
+                retrieved = ContextItemRetrieved(item_id=self._run.number("r"), content=run.blobs.of_json(item))
                 run.add(retrieved, event, HARNESS)
 
     def _tools(self, event: NativeEvent, tools: Any) -> bytes | None:
@@ -237,7 +237,7 @@ class Activities:
             given = joined(payloads)
             native_id = short_text(event.attributes.take("activityId")) or None
             call = self._run.calls.request(
-                self._id("x"),
+                self._run.number("x"),
                 name,
                 None if given is None else given.data,
                 self._run.source(event),
@@ -247,11 +247,6 @@ class Activities:
             )
         self._run.calls.let_run(call, self._run.source(event))
         return Activity(call.last, call=call)
-
-    def _id(self, kind: str) -> str:
-        place = self._run.turn_id or "session"
-        self._counts[f"{place}/{kind}"] += 1
-        return f"{place}/{kind}{self._counts[f'{place}/{kind}']}"
 
 
 def _milliseconds(began: int | None, ended: int | None) -> int | None:

@@ -71,6 +71,10 @@ class Run:
     def source(self, event: NativeEvent) -> Source:
         return Source(f"{event.ref} (event {event.id})", event.time, event.digest)
 
+    def number(self, kind: str) -> str:
+        """``<turn>/<kind><n>`` for what has no id of its own."""
+        return self.builder.number(f"{self.turn_id or 'session'}/{kind}")
+
     def of(self, native_id: Any) -> Added | None:
         """The last event that came of a native one."""
         return self._of.get(str(native_id))
@@ -116,9 +120,9 @@ class Run:
     def error(self, event: NativeEvent, failure: Any) -> None:
         self.add(ErrorRecorded(error=self.failure(failure)), event, HARNESS)
 
-    def begin_turn(self, turn_id: str, event: NativeEvent) -> None:
-        self.turn_id = turn_id
-        self.add(TurnStarted(turn_id=turn_id), event, HARNESS, cause=self.of(event.id), synthesized=True)
+    def begin_turn(self, event: NativeEvent) -> None:
+        self.turn_id = self.builder.number("session/t")
+        self.add(TurnStarted(turn_id=self.turn_id), event, HARNESS, cause=self.of(event.id), synthesized=True)
 
     def end_turn(self, event: NativeEvent, *, failed: bool) -> None:
         assert self.turn_id is not None

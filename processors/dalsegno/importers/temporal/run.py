@@ -52,7 +52,6 @@ class _Mapping:
         self.activities = Activities(self.run)
         self.children = Children(self.run)
         self._events = events
-        self._turns = 0
         self._update: str | None = None
         self._asked: dict[str, Any] = {}
         """Update id -> what was asked, where the history tells it before the update was accepted."""
@@ -95,9 +94,8 @@ class _Mapping:
         asked: dict[str, Any] = given if isinstance(given, dict) else {}
         self._message(event, update_id, f"update {short_text(asked.get('name'))}", asked.get("args"), "USER")
         if self._update is None:
-            self._turns += 1
             self._update = update_id
-            self.run.begin_turn(f"session/t{self._turns}", event)
+            self.run.begin_turn(event)
         return True
 
     def update_completed(self, event: NativeEvent) -> bool:
