@@ -74,10 +74,12 @@ def view_of_log(ctx: Context, reader: LocalReader, session_id: str) -> View | No
 
 
 @contextmanager
-def lines_of(file: str) -> Iterator[BinaryIO]:
-    """A file of lines, or stdin for ``-``. Raises NotFound, Failed."""
+def lines_of(file: str) -> Iterator[Iterator[bytes]]:
+    """The lines of a file, or of stdin for ``-``. Raises NotFound, Usage, Failed."""
     if file == "-":
-        yield sys.stdin.buffer
+        if sys.stdin is None:  # the shell's <&-
+            raise Usage("stdin is closed", wanted="lines on stdin", todo="pipe them in, or name a file")
+        yield _told(sys.stdin.buffer, "stdin")
         return
     try:
         opened = Path(file).open("rb")  # noqa: SIM115 - closed below; errors of the caller are not the file's
@@ -86,7 +88,16 @@ def lines_of(file: str) -> Iterator[BinaryIO]:
     except OSError as error:
         raise Failed(f"could not open {file}: {error.strerror}", todo="name a file that can be read") from error
     with opened:
-        yield opened
+        yield _told(opened, file)
+
+
+def _told(lines: BinaryIO, file: str) -> Iterator[bytes]:
+    try:
+        yield from lines
+    except OSError as error:
+        raise Failed(
+            f"could not read {file}: {error.strerror}", todo="look at the disk, or get the file again"
+        ) from error
 
 
 def place_of(ctx: Context) -> Place:

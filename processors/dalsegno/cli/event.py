@@ -40,14 +40,13 @@ def publish(ctx: Context, file: str, records: bool) -> None:
     A session begins with its SessionCreated; one that is in the log already is taken over. A line that is refused ends
     the command, which says what was acknowledged before it.
     """
-    if not records:
-        with lines_of(file) as lines, open_reader(ctx) as reader, _publisher(ctx) as publisher:
-            nearest = partial(_nearest, ctx, reader)
+    with lines_of(file) as lines, open_reader(ctx) as reader, _publisher(ctx) as publisher:
+        nearest = partial(_nearest, ctx, reader)
+        if not records:
             done = publish_lines(publisher, lines, file, source=source_of(ctx), nearest=nearest, tell=note)
-        emit(ctx, [asdict(each) for each in done], _PUBLISHED)
-        return
-    with lines_of(file) as lines, _publisher(ctx) as publisher:
-        taken = take_back(publisher, lines, file)
+            emit(ctx, [asdict(each) for each in done], _PUBLISHED)
+            return
+        taken = take_back(publisher, lines, file, source=source_of(ctx), nearest=nearest)
     emit(ctx, [asdict(each) for each in taken], _TAKEN)
     amended = sum(each.amendments for each in taken)
     if amended:

@@ -6,6 +6,7 @@ text, which then stands in the event. Everything else is passed on as it is, for
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
@@ -16,6 +17,25 @@ from dalsegno.log.schema_set import Schema, WriterSchema
 
 _BLOB = "dalsegno.event.v1.Blob"
 _TEXT = "text/plain; charset=utf-8"
+
+
+def strict_json(text: bytes) -> Any:
+    """JSON in UTF-8 in which no name stands twice in one object: all but the last one would be lost without a word.
+
+    Raises ValueError.
+    """
+    try:
+        return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+    return found
 
 
 def to_values(writer: WriterSchema, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ error that names line and field and says of everything before it what was acknow
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from typing import Any, NamedTuple, NoReturn
 
 from dalsegno.errors import BadLine, DalsegnoError, InvalidEvent, SessionMissing
 from dalsegno.log.history import STALL_SECONDS, PartitionSource, SessionSource
-from dalsegno.log.json_values import to_values
+from dalsegno.log.json_values import strict_json, to_values
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import Pending
 from dalsegno.log.session import Session
+from dalsegno.log.takeover import check_no_rivals
 from dalsegno.model import events
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent
@@ -80,17 +80,17 @@ def publish_lines(
 
     ``source``: where the records of one that is taken over come from. ``nearest``: the state of a session's partition,
     so that only the tail of the log is asked whether a new session is new. ``tell`` is told what was acknowledged when
-    the publishing is interrupted. Raises BadLine, and what appending, resuming and waiting raise; each says what was
-    acknowledged.
+    the publishing is interrupted. Raises BadLine, SessionSuperseded where somebody else wrote one of the sessions
+    meanwhile, and what appending, resuming and waiting raise; each says what was acknowledged.
     """
-    return _Lines(publisher, name, source, _Known(publisher, nearest), tell).publish(lines)
+    return _Lines(publisher, name, source, KnownSessions(publisher, nearest), tell).publish(lines)
 
 
 def read_line(line: bytes) -> NewLine:
     """Understand one line. Raises InvalidEvent, ``data['field']`` says where."""
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        found = strict_json(line)
+    except ValueError as error:
         _refuse("", f"no JSON: {error}", "an object with type, session_id and fields")
     if not isinstance(found, dict):
         _refuse("", f"a {type(found).__name__}", "an object with type, session_id and fields")
@@ -117,7 +117,14 @@ def _refuse(field: str, found: str, wanted: str) -> NoReturn:
     raise InvalidEvent(f"{field or 'the line'} is {found}", wanted=wanted, todo="correct the line", field=field)
 
 
-class _Known:
+def log_source(publisher: Publisher) -> SessionSource:
+    """The log alone, read from the start of a session's partition."""
+    return PartitionSource(
+        publisher.transport, publisher.prefix, publisher.topic, publisher.partitions, publisher.schemas
+    )
+
+
+class KnownSessions:
     """Which sessions the log held when their partition was first looked at: its state, and the log behind that."""
 
     def __init__(self, publisher: Publisher, nearest: Callable[[str], Nearest | None]) -> None:
@@ -146,15 +153,15 @@ class _Lines:
         publisher: Publisher,
         name: str,
         source: SessionSource | None,
-        known: _Known,
+        known: KnownSessions,
         tell: Callable[[str], None],
     ) -> None:
         self._publisher, self._name, self._known, self._tell = publisher, name, known, tell
-        self._source = source or PartitionSource(
-            publisher.transport, publisher.prefix, publisher.topic, publisher.partitions, publisher.schemas
-        )
+        self._source = source or log_source(publisher)
         self._sessions: dict[str, Session] = {}
         self._acknowledged = Acknowledged()
+        self._first_offsets: dict[int, Offset] = {}
+        """Of the partitions that were written to: where they ended before."""
 
     def publish(self, lines: Iterable[bytes]) -> list[Published]:
         at = 0
@@ -164,6 +171,7 @@ class _Lines:
                 if line.strip():
                     self._one(read_line(line))
             self._acknowledged.wait_for_all()
+            self._check_no_rivals()
         except DalsegnoError as error:
             raise self._acknowledged.explain(error, self._name, at) from error
         except KeyboardInterrupt:
@@ -177,8 +185,19 @@ class _Lines:
         session = self._sessions.get(line.session_id) or self._open(line)
         self._acknowledged.note(session.append(event))
 
+    def _check_no_rivals(self) -> None:
+        """Of two who begin a session at once, or take it over, readers follow one; the other must not hear that all is
+        well."""
+        claims = {session_id: session.claim for session_id, session in self._sessions.items()}
+        for number, start in self._first_offsets.items():
+            end = self._publisher.transport.bounds(self._publisher.topic, number).high
+            check_no_rivals(self._publisher, number, claims, start, end, STALL_SECONDS)
+
     def _open(self, line: NewLine) -> Session:
         session_id, publisher = line.session_id, self._publisher
+        number = publisher.partition_of(session_id)
+        if number not in self._first_offsets:
+            self._first_offsets[number] = publisher.transport.bounds(publisher.topic, number).high
         if line.type == FIRST_TYPE:
             if self._known.has(session_id):
                 _refuse("session_id", f"{session_id!r}, a session that the log holds already", "a new session's id")

@@ -175,10 +175,14 @@ class Session(SessionWriter):
         )  # fmt: skip
         return pending
 
+    @property
+    def claim(self) -> Claim:
+        """What this writer holds the session by."""
+        return Claim(self.session_id, self.epoch, self._first)
+
     def _check_no_rival(self, start: Offset | None, end: Offset, stall_seconds: float) -> None:
-        claim = Claim(self.session_id, self.epoch, self._first)
         try:
-            check_no_rival(self.publisher, claim, start, end, stall_seconds)
+            check_no_rival(self.publisher, self.claim, start, end, stall_seconds)
         except SessionSuperseded as error:
             self._broken = error.found
             raise

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -136,6 +137,26 @@ def test_a_bad_line_ends_publish_with_its_place(say: Say, tmp_path: Path) -> Non
     assert "acknowledged: 1 events of a, seq 1 to 1" in err
     say("event", "publish", str(tmp_path / "missing"), code=4)
     say("event", "publish", str(tmp_path), code=1)
+
+
+def test_a_file_that_cannot_be_read_to_its_end_says_what_was_acknowledged(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = {"type": "SessionCreated", "session_id": "a", "fields": {"workflow_name": "w", "profile": "OBSERVED"}}
+
+    class Torn(BytesIO):
+        def __next__(self) -> bytes:
+            return self.readline() or self.fail()
+
+        def fail(self) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Torn(json.dumps(created).encode() + b"\n")))
+    _, err = say("event", "publish", "-", code=1)
+    assert "could not read stdin: Input/output error; acknowledged: 1 events of a, seq 1 to 1" in err
+    monkeypatch.setattr(sys, "stdin", None)
+    _, err = say("event", "publish", "-", code=2)
+    assert "stdin is closed" in err
 
 
 def test_lines_come_from_stdin_too(say: Say, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:

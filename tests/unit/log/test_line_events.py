@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dalsegno.errors import BadLine, KafkaRefused, Unsent
+from dalsegno import events
+from dalsegno.errors import BadLine, KafkaRefused, SessionSuperseded, Unsent
 from dalsegno.log.codec import place
 from dalsegno.log.line_events import Nearest, publish_lines
 from dalsegno.log.publisher import Publisher
@@ -127,6 +128,10 @@ REFUSED = [
     (line("SessionStarted", clock_start="2026-01-01T00:00:00"), "clock_start", "without a zone"),
     (line("SessionStarted", clock_start="yesterday"), "clock_start", "'yesterday'"),
     (line("NoteRecorded", "s-9", kind="k"), "type", "the log holds no session 's-9'"),
+    (b'{"type": "NoteRecorded", "session_id": "s-1", "fields": {"kind": "a", "kind": "b"}}', "", "'kind' stands twice"),
+    (b'{"type": "NoteRecorded", "session_id": "s-1", "fields": {}, "fields": {"kind": "b"}}', "", "'fields' stands"),
+    (b'{"type": "NoteRecorded", "session_id": "s-1", "fields": {"kind": "\xed\xa0\x80"}}', "", "no JSON: 'utf-8'"),
+    (b"[" * 100_000, "", "nested too deeply"),
     (CREATED, "", "SessionCreated at seq 2 breaks S1"),
 ]
 
@@ -153,6 +158,44 @@ def test_a_session_that_is_there_is_not_begun_again(log: MemoryLog, publisher: P
     with pytest.raises(BadLine, match=r"a session that the log holds already.*acknowledged: nothing"):
         publish_lines(Publisher(log.connect(), prefix="t"), lines(CREATED), "g")
     assert len(stored(log, publisher)) == 2
+
+
+@pytest.mark.parametrize("first", [CREATED, STARTED], ids=["begun", "taken over"])
+def test_of_two_at_once_one_is_told_that_readers_may_follow_the_other(
+    log: MemoryLog, publisher: Publisher, first: dict[str, Any]
+) -> None:
+    if first is STARTED:
+        publish_lines(Publisher(log.connect(), prefix="t"), lines(CREATED), "f")
+
+    def given() -> Iterable[bytes]:
+        yield from lines(line("SessionCreated", "other", workflow_name="w", profile="OBSERVED"))
+        yield from lines(first)
+        publisher.flush(10)
+        rival = Publisher(log.connect(), prefix="t")
+        session = rival.resume("s-1") if first is STARTED else rival.session("s-1")
+        event = (
+            events.SessionStarted()
+            if first is STARTED
+            else events.SessionCreated(workflow_name="w", profile="OBSERVED")
+        )
+        session.append(event).result()
+        yield from lines(line("NoteRecorded", kind="perhaps nobody's"))
+
+    with pytest.raises(SessionSuperseded, match=r"s-1 was taken over by .*; acknowledged: .*events of s-1, seq"):
+        publish_lines(publisher, given(), "f")
+
+
+def test_what_comes_after_a_session_was_taken_over_is_no_rival(log: MemoryLog, publisher: Publisher) -> None:
+    before = Publisher(log.connect(), prefix="t").session("s-1")
+    before.append(events.SessionCreated(workflow_name="w", profile="OBSERVED")).result()
+
+    def given() -> Iterable[bytes]:
+        yield from lines(STARTED)
+        publisher.flush(10)
+        before.append(events.NoteRecorded(kind="of a writer that was put out")).result()
+
+    (done,) = publish_lines(publisher, given(), "f")
+    assert (done.first_seq, done.last_seq) == (3, 3)
 
 
 def test_what_the_log_refuses_is_told_apart_from_what_it_acknowledged(
@@ -206,7 +249,8 @@ def test_whether_a_session_is_new_is_asked_of_the_state_and_of_the_log_behind_it
     again = Publisher(log.connect(), prefix="t")
     done = publish_lines(again, lines(created(third), *map(created, new)), "g", nearest=nearest)
     assert len(done) == 1 + len(new)
-    assert (asked, log.records_given) == ([third], 1)
+    # At the end what came meanwhile is looked at once, which is here what was written.
+    assert (asked, log.records_given) == ([third], 1 + len(done))
     for known in (first, second):
         with pytest.raises(BadLine, match="a session that the log holds already"):
             publish_lines(Publisher(log.connect(), prefix="t"), lines(created(known)), "h", nearest=nearest)

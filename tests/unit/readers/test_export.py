@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dalsegno.errors import BadLine, NotFound
+from dalsegno import events
+from dalsegno.errors import BadLine, ImportConflict, NotFound
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.schema_set import SchemaSet
@@ -345,6 +346,48 @@ def test_records_that_do_not_follow_from_their_bytes_are_refused(
         take_back(publisher, signed(lines), "x")
     assert caught.value.data["field"] == field
     assert log.records("t.events") == []
+
+
+def test_another_history_under_the_same_id_is_not_displaced(house: House) -> None:
+    house.shard(chain().records)
+    lines = exported(house)
+    log = MemoryLog(1)
+    publisher = Publisher(log.connect(), prefix="t")
+    with publisher.session(SESSION) as session:
+        session.append(events.SessionCreated(workflow_name="another", profile="OBSERVED"))
+    before = log.records("t.events")
+    with pytest.raises(ImportConflict, match=r"two histories of session s-1, from seq 1 on; acknowledged: nothing"):
+        take_back(publisher, lines, "f")
+    assert log.records("t.events") == before
+
+
+@pytest.mark.parametrize("here", [0, 5, 12, 20])
+def test_a_longer_or_shorter_part_of_the_same_history_is_none_of_another(house: House, here: int) -> None:
+    house.shard(chain(12).records)
+    log = MemoryLog(1)
+    for record in chain(20).records[:here]:
+        log.put("t.events", 0, record.key, record.value)
+    (taken,) = take_back(Publisher(log.connect(), prefix="t"), exported(house), "f")
+    assert taken.records == 12
+    assert len({record.key for record in log.records("t.events")}) == max(here, 12)
+
+
+@pytest.mark.parametrize("ours", [3, 9])
+def test_a_history_that_went_on_in_two_places_is_refused(house: House, ours: int) -> None:
+    """Whichever of the two readers would follow."""
+    common = chain(6)
+    there = common.branch(6, writer="there/1/b")
+    for number in range(6):
+        there.append("MessageReceived", message_id=f"t{number}", role="USER")
+    house.shard(there.records)
+    log = MemoryLog(1)
+    here = common.branch(6, writer="here/1/b")
+    for number in range(ours):
+        here.append("MessageReceived", message_id=f"h{number}", role="USER")
+    for record in here.records:
+        log.put("t.events", 0, record.key, record.value)
+    with pytest.raises(ImportConflict, match="from seq 7 on"):
+        take_back(Publisher(log.connect(), prefix="t"), exported(house), "f")
 
 
 def test_a_foreign_schema_is_published_before_its_records(house: House) -> None:
