@@ -132,12 +132,12 @@ class BlobMaker:
         return Part(kind="MEDIA" if media else "OTHER", name=short_text(kind) or None, blob=self.of_json(item))
 
     def error(self, error_class: Any, message: Any, detail: Any = None) -> ErrorInfo:
-        """``detail``, which is kept whole, holds what is too long for a message (a traceback), or what else is said."""
-        return ErrorInfo(
-            error_class=short_text(error_class),
-            message=short_text(message, MESSAGE_MAX_CHARACTERS),
-            detail=self.of_value(detail) if detail else None,
-        )
+        """``detail``, which is kept whole, holds what else is said (a traceback), and a message that is too long."""
+        text = short_text(message, MESSAGE_MAX_CHARACTERS)
+        if len(str(message)) > MESSAGE_MAX_CHARACTERS:
+            detail = {"message": message, "detail": detail} if detail else message
+        blob = self.of_value(detail) if detail else None
+        return ErrorInfo(error_class=short_text(error_class), message=text, detail=blob)
 
 
 def parse_time(value: Any) -> tuple[int | None, bool]:

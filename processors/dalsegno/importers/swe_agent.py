@@ -220,7 +220,7 @@ class _Run:
         open_ops, blobs = self._script.calls.open_ids(), self._builder.blobs
         event: NewEvent
         if status == _FAILED:
-            event = SessionFailed(open_ops=open_ops, error=blobs.error(status, submission))
+            event = SessionFailed(open_ops=open_ops, error=blobs.error(status, None, submission))
         else:
             outcome: SessionOutcome = "SUCCESS" if status == _SUBMITTED else "PARTIAL" if submission else "GIVEN_UP"
             result = blobs.of_value(submission) if submission else None

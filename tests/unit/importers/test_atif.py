@@ -156,6 +156,13 @@ def test_times_reasoning_and_further_tokens(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("boundary", "method"), [("replace", "REPLACE_HISTORY"), ("insert", "UNKNOWN")])
+def test_what_a_compaction_did_is_taken_from_its_step_alone(boundary: str, method: str, tmp_path: Path) -> None:
+    marked = step(1, "system", extra={"context_management": {"type": "compaction", "boundary": boundary}})
+    events, _ = mapped(trajectory(tmp_path / "t.json", marked))
+    assert [event.body["method"] for event in events if event.type == "CompressionCompleted"] == [method]
+
+
 def test_a_source_that_is_not_known_is_kept_and_named(tmp_path: Path) -> None:
     events, report = mapped(trajectory(tmp_path / "t.json", step(1, "oracle")))
     assert [event.body["kind"] for event in events if event.type == "NoteRecorded"] == ["atif.oracle"]

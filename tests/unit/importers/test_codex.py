@@ -289,6 +289,17 @@ def test_a_result_belongs_to_the_newest_answer_that_asked_with_its_id(tmp_path: 
     assert result.report.as_data()["records_waiting"] == 0
 
 
+def test_a_turn_that_was_aborted_for_a_reason_of_no_name_here_has_none(tmp_path: Path) -> None:
+    result = done(call("c"), event("turn_aborted", reason="review_ended"), folder=tmp_path)
+    assert [body["reason"] for body in result.of("TurnAborted")] == ["UNKNOWN"]
+    assert result.report.not_carried["event_msg.turn_aborted.reason"] == 1
+
+
+def test_whether_an_answer_came_from_a_cache_is_not_said(tmp_path: Path) -> None:
+    result = done(call("c"), output("c"), context(), folder=tmp_path)
+    assert [body["cache"] for body in result.of("InferenceCompleted")] == ["UNKNOWN"]
+
+
 def test_a_call_without_a_result_was_asked_for_and_nothing_more_is_known(tmp_path: Path) -> None:
     result = done(said("user", "x"), call("c"), tokens(1), folder=tmp_path)
     assert result.types()[-1] == "ToolCallRequested"

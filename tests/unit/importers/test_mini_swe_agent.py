@@ -216,6 +216,16 @@ def test_an_exception_ends_the_session_as_failed(tmp_path: Path) -> None:
     assert (error["error_class"], error["message"], error["detail"]["inline"]) == ("RuntimeError", "boom", b"at 1")
 
 
+def test_an_exception_that_is_too_long_for_a_message_is_kept_whole(tmp_path: Path) -> None:
+    long = "boom " * 4_000
+    for trace in (None, "at 1"):
+        path = trajectory(tmp_path / "t.json", answer("x"), status="Error", submission=long, traceback=trace)
+        error = mapped(path)[0][-1].body["error"]
+        kept = error["detail"]["inline"].decode()
+        assert error["message"] == long[:8192]
+        assert kept == long if trace is None else json.loads(kept) == {"message": long, "detail": trace}
+
+
 def test_an_unknown_role_is_kept_whole_and_named(tmp_path: Path) -> None:
     odd = {"role": "oracle", "content": "hm"}
     events, report = mapped(trajectory(tmp_path / "t.json", odd))

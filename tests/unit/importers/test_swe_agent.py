@@ -149,8 +149,11 @@ def test_a_step_that_only_ends_the_run_is_no_answer(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_harness_fails_the_session(tmp_path: Path) -> None:
-    events, _ = mapped(trajectory(tmp_path / "t.traj", step(), info={"exit_status": "exit_error"}))
-    assert (events[-1].type, events[-1].body["error"]["error_class"]) == ("SessionFailed", "exit_error")
+    info = {"exit_status": "exit_error", "submission": "diff --git"}
+    events, _ = mapped(trajectory(tmp_path / "t.traj", step(), info=info))
+    error = events[-1].body["error"]
+    assert (events[-1].type, error["error_class"]) == ("SessionFailed", "exit_error")
+    assert (error["message"], error["detail"]["inline"]) == ("", b"diff --git"), "a patch is no message"
 
 
 def test_history_that_is_no_step_is_kept(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from dalsegno.importers.claude_code.records import (
     Native,
 )
 from dalsegno.importers.claude_code.results import USER, Results, asks_for
-from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, digest_json, short_text
+from dalsegno.importers.payload import digest_json, short_text
 from dalsegno.importers.transcript import Asked, Transcript
 from dalsegno.model.events import ArtifactRecorded, InferenceCompleted, InferenceFailed, MessageReceived, Usage
 from dalsegno.model.records import Actor
@@ -228,7 +228,7 @@ class Stream:
         asked = self.transcript.ask(native.source, "anthropic", name)
         if failed:
             text = native.text()
-            error = self.transcript.blobs.error("ApiError", text, text if len(text) > MESSAGE_MAX_CHARACTERS else None)
+            error = self.transcript.blobs.error("ApiError", text)
             self.transcript.ended(
                 asked, InferenceFailed(inference_id=asked.inference_id, error=error), name, native.source
             )
@@ -256,7 +256,6 @@ class Stream:
         model, stop = last.message.get("model"), last.message.get("stop_reason")
         event = InferenceCompleted(
             inference_id=message.asked.inference_id,
-            cache="NONE",
             usage=Usage() if late else usage_of(last.message),  # each line tells that of the whole message so far
             model=short_text(model) if isinstance(model, str) else None,
             response_id=short_text(message.id),

@@ -113,7 +113,6 @@ class Answers:
         response_id = None if tokens is None else tokens.fields.take_text("response_id")
         event = InferenceCompleted(
             inference_id=asked.inference_id,
-            cache="NONE",
             usage=Usage() if tokens is None else _usage(tokens),
             model=self._settings.model,
             response_id=None if response_id is None else short_text(response_id),

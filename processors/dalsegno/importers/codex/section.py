@@ -190,7 +190,7 @@ class Section:
         reason = str(native.payload.get("reason"))
         if reason in ABORTED:
             native.fields.take("reason")
-        self._end_turn(native, ABORTED.get(reason, "CANCELLED"))
+        self._end_turn(native, ABORTED.get(reason, "UNKNOWN"))
         return MAPPED
 
     def _error(self, native: Native) -> Outcome:

@@ -126,7 +126,7 @@ def _compaction(ctx: SampleContext, native: Native, source: Source, _: Span | No
     kind, origin = native.take_text("type"), native.take_text("source")
     event = CompressionCompleted(
         compression_id=ctx.number(stage_id, "k"),
-        method=_COMPACTIONS.get(kind or "", "REPLACE_HISTORY"),  # type: ignore[arg-type]
+        method=_COMPACTIONS.get(kind or "", "UNKNOWN"),  # type: ignore[arg-type]
         effect="MARKER_ONLY",
         rule_id=None if origin is None else clean_text(origin),
         tokens_before=count(native.take("tokens_before")),
