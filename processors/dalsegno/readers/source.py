@@ -19,6 +19,7 @@ from dalsegno.model.ids import EventKey, Offset, Seq, root_of
 from dalsegno.model.records import Event, Unreadable
 from dalsegno.projections import registry
 from dalsegno.readers.local import LocalReader, View
+from dalsegno.state.history import Journal
 from dalsegno.storage.object_store import Store
 
 
@@ -71,16 +72,21 @@ class ShardSource:
 
 
 def _known(view: View, session_id: str) -> tuple[dict[EventKey, Event | Unreadable], tuple[Offset, bytes] | None]:
-    """What the state has of the session, and offset and key of the newest record of it."""
+    """What the state has of the session, and offset and key of the newest record of it.
+
+    Raises StoreDamaged where a record is not there: who goes on without it writes over an event that is in the log.
+    """
+    journal = Journal(view.reads.kv, view.reads.schemas)
     placed: dict[EventKey, Event | Unreadable] = {}
     newest: tuple[Offset, bytes] | None = None
     for seq, hash_, entry in view.reads.index(session_id):
         key = EventKey(session_id, Seq(seq), hash_)
-        found = view.reads.journal(entry.offset)
-        if isinstance(found, Event | Unreadable):
-            placed[key] = found
-            if newest is None or entry.offset > newest[0]:
-                newest = (Offset(entry.offset), key.encode())
+        found = journal.read(session_id, seq, hash_, entry.offset)
+        if not isinstance(found, Event | Unreadable):
+            found = journal.event(session_id, seq, hash_, entry.offset)  # raises: the index names no such record
+        placed[key] = found
+        if newest is None or entry.offset > newest[0]:
+            newest = (Offset(entry.offset), key.encode())
     return placed, newest
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dalsegno.errors import StoreDamaged
 from dalsegno.log import admin
 from dalsegno.log.admin import TopicFacts
 from dalsegno.log.history import SessionRecords
@@ -18,10 +19,12 @@ from dalsegno.model.records import Event, Unreadable
 from dalsegno.readers import source
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.source import ShardSource
+from dalsegno.state.keys import journal_key
+from dalsegno.state.kv import JOURNAL
 from dalsegno.testing.builder import SessionBuilder, Written, tombstone
 from dalsegno.testing.memory_log import MemoryLog, MemoryTransport
 from dalsegno.testing.strategies import FUTURE, future_event
-from reader_lab import PREFIX, TOPIC_ID, House
+from reader_lab import PREFIX, TOPIC_ID, House, put
 
 TOPIC = f"{PREFIX}.events"
 
@@ -109,3 +112,12 @@ def test_a_schema_that_only_the_log_knows_is_asked_for_once(world: World, in_sta
     assert SchemaSet.load().by_hash(FUTURE.schema_hash) is None
     assert seqs(world.read(), Unreadable) == []
     assert seqs(world.read())[-1] == last
+
+
+def test_a_state_that_lacks_a_record_is_damaged_not_a_shorter_history(world: World) -> None:
+    session = SessionBuilder("s-1").begin()
+    world.append(*session.records)
+    shard = world.house.shard(session.records)
+    put(shard.kv, {(JOURNAL, journal_key(len(session.records) - 1)): None})
+    with pytest.raises(StoreDamaged, match=f"seq {len(session.records)} of session s-1"):
+        world.read()
