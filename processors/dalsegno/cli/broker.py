@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import Usage
 from dalsegno.log import embedded
@@ -26,7 +27,7 @@ def command() -> None:
     "--port", type=click.IntRange(1, 65535), help="Port on loopback; without it the last one, else a free one."
 )
 @click.option(
-    "--ready-limit-seconds", type=click.FloatRange(min=1), default=READY_LIMIT_SECONDS, show_default=True,
+    "--ready-limit-seconds", type=Amount(1), default=READY_LIMIT_SECONDS, show_default=True,
     help="How long to wait until the broker answers.",
 )  # fmt: skip
 @pass_context
@@ -49,7 +50,7 @@ def start(ctx: Context, port: int | None, ready_limit_seconds: float) -> None:
 
 @command.command(epilog="Example: dalsegno broker stop")
 @click.option(
-    "--limit-seconds", type=click.FloatRange(min=0), default=STOP_LIMIT_SECONDS, show_default=True,
+    "--limit-seconds", type=Amount(0), default=STOP_LIMIT_SECONDS, show_default=True,
     help="How long to wait for an orderly stop; after it the process is killed (no acknowledged record is lost).",
 )  # fmt: skip
 @pass_context

@@ -45,7 +45,7 @@ def confirm(question: str, *, name: str, records: int, yes: bool, above: int = N
     without a terminal and ``--yes``, Failed for a no."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise Usage(
             "there is no terminal to ask on", wanted="a terminal, or --yes", todo="look at the plan, then add --yes"
         )
@@ -61,6 +61,15 @@ def confirm(question: str, *, name: str, records: int, yes: bool, above: int = N
 def open_reader(ctx: Context) -> LocalReader:
     """What this machine knows of the prefix."""
     return LocalReader(ctx.data, ctx.prefix, ctx.store, lambda: ctx.kafka, registry.chosen())
+
+
+def whole_id(text: str) -> str:
+    """The id of a session as it may stand in a key. Raises Usage for bytes that are no UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Usage(f"SESSION {text!r}", wanted="an id in UTF-8", todo="correct it") from None
+    return text
 
 
 def view_of_log(ctx: Context, reader: LocalReader, session_id: str) -> View | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from itertools import islice
@@ -16,6 +17,8 @@ PROGRAM = "dalsegno"
 # Somebody waits at a prompt: what is not there by then is not offered.
 LIMIT_SECONDS = 0.3
 OFFERED_MAX = 50
+# Shells put what is offered into the line as it is: an id such as $(rm x), * or --help must not get there.
+_HARMLESS = re.compile(r"[\w./:@%+,][\w./:@%+,=~-]*")
 _LATER = {
     "bash": 'eval "$(dalsegno completion bash)"',
     "zsh": 'eval "$(dalsegno completion zsh)"',
@@ -81,4 +84,5 @@ def _sessions(options: dict[str, Any], incomplete: str) -> list[str]:
     settings = load_settings(flags, config=options.get("config"), profile=options.get("profile"))
     store = open_store(settings.store_location, settings.store_options)
     with LocalReader(settings.data, settings.prefix, store, nobody, chosen([SESSIONS])) as reader:
-        return [found.session_id for found in islice(beginning_with(reader, incomplete), OFFERED_MAX)]
+        ids = (found.session_id for found in beginning_with(reader, incomplete))
+        return list(islice(filter(_HARMLESS.fullmatch, ids), OFFERED_MAX))

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dalsegno.cli.common import lines_of, open_reader, view_of_log
+from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.session_amend import source_of
@@ -66,7 +67,7 @@ def _nearest(ctx: Context, reader: LocalReader, session_id: str) -> Nearest | No
 
 
 @command.command(epilog="Example: dalsegno event show last 1 -o json")
-@click.argument("session")
+@click.argument("session", shell_complete=complete_session)
 @click.argument("event", metavar="SEQ|HASH")
 @pass_context
 def show(ctx: Context, session: str, event: str) -> None:

@@ -162,7 +162,8 @@ def run(arguments: list[str]) -> int:
     """Run one command line; return its exit code. Never raises."""
     try:
         result = cli.main(args=arguments, prog_name="dalsegno", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # the shell's >&-
+            sys.stdout.flush()
     except DalsegnoError as error:
         note(f"error: {error}")
         return error.exit_code

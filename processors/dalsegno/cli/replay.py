@@ -10,6 +10,7 @@ import click
 
 from dalsegno.cli.common import conductor_of, confirm, full_target, meanwhile, one_match
 from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
 from dalsegno.cli.progress import bars
@@ -82,7 +83,7 @@ def plan(ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ..
 @click.option("--no-worker", is_flag=True, help="Only move the offsets; workers that are started then do the work.")
 @click.option(
     "--timeout-seconds",
-    type=click.FloatRange(min=0),
+    type=Amount(0),
     default=FOLLOW_TIMEOUT_SECONDS,
     show_default=True,
     help="With --no-worker: how long to follow the run; 0 returns at once.",

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 
 from dalsegno.cli.common import open_reader, some
+from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.cli.session_amend import amend
@@ -72,7 +73,7 @@ def list_(ctx: Context, status: str | None, has: tuple[str, ...], limit: int) ->
 
 
 @command.command(epilog="Example: dalsegno session show last --detailed")
-@click.argument("session")
+@click.argument("session", shell_complete=complete_session)
 @click.option("--detailed", is_flag=True, help="Print every field of every event.")
 @click.option("--reverse", is_flag=True, help="The last event first.")
 @click.option("--at", type=click.IntRange(1), metavar="SEQ", help="As it was at this event; what the event changed.")

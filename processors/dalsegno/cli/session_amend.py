@@ -7,6 +7,7 @@ import re
 import click
 
 from dalsegno.cli.common import confirm, some, who
+from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import Usage
@@ -39,7 +40,7 @@ def parse_seqs(text: str) -> tuple[int, int]:
 
 
 @click.command(epilog="Example: dalsegno session amend s-1 --seq 12 --action skipped --reason 'written by a bug'")
-@click.argument("session")
+@click.argument("session", shell_complete=complete_session)
 @click.option("--seq", required=True, metavar="N|N-M", help="The event, or the first and the last of a stretch.")
 @click.option(
     "--action",

@@ -11,8 +11,10 @@ from typing import BinaryIO
 import click
 
 from dalsegno.cli.common import open_reader
+from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import dumps, note
+from dalsegno.errors import Usage
 from dalsegno.log.line_events import OF_THE_LIBRARY
 from dalsegno.readers.export import export_lines
 from dalsegno.readers.local import LocalReader
@@ -23,7 +25,7 @@ RECORDS = "records"
 
 
 @click.command(epilog="Example: dalsegno session export last --format json --output session.jsonl")
-@click.argument("session")
+@click.argument("session", shell_complete=complete_session)
 @click.option(
     "--format",
     "format_",
@@ -67,6 +69,8 @@ def _events(reader: LocalReader, found: Found) -> Iterator[str]:
 def _sink(output: str) -> Iterator[BinaryIO]:
     """A file appears under its name only when it is whole; a pipe or a device is written to."""
     if output == "-":
+        if sys.stdout is None:  # the shell's >&-
+            raise Usage("stdout is closed", wanted="a place for the lines", todo="name a file: --output FILE")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return

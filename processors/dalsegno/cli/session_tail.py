@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import open_reader, view_of_log
+from dalsegno.cli.common import open_reader, view_of_log, whole_id
+from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.group import parse_time
 from dalsegno.cli.output import dumps, note, visible
@@ -43,7 +44,7 @@ def parse_from(text: str) -> From:
 
 
 @click.command(epilog="Example: dalsegno session tail --from -20 -c 5")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_session)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until you stop it.")
 @click.option(
     "--from",
@@ -64,6 +65,7 @@ def tail(ctx: Context, session: str | None, follow: bool, from_: str, count: int
     if follow and exit_at_end:
         raise Usage("--follow and --exit-at-end", wanted="one of them", todo="leave one out")
     start = parse_from(from_)
+    whole_id(session or "")
     with closing(KafkaTransport(ctx.kafka)) as transport:
         reading = _Reading(ctx, transport, session, start)
         found = reading.tailed(follow)
@@ -72,9 +74,10 @@ def tail(ctx: Context, session: str | None, follow: bool, from_: str, count: int
             printed += 1
             if ctx.output != "none":
                 click.echo(_text(each, session is None) if ctx.output == "text" else dumps(_json(each)))
-    if session is not None and not printed and not follow and start.kind in (BEGINNING, LAST):
+    if session is not None and not printed and not follow and start.kind in (BEGINNING, LAST, SEQ):
+        behind = f" from seq {start.number} on" if start.kind == SEQ else ""
         raise NotFound(
-            f"the log holds no record of session {session}",
+            f"the log holds no record of session {session}{behind}",
             wanted=f"the whole id of a session of {reading.tail.topic}",
             todo="see 'dalsegno session list'",
             session=session,

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import lines_of, open_reader
+from dalsegno.cli.common import lines_of, open_reader, whole_id
+from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import DalsegnoError, Failed, HistoryRefuted
@@ -24,7 +25,7 @@ _SHOWN = 20
 
 
 @click.command(epilog="Example: dalsegno session verify s-1 --records s-1.jsonl")
-@click.argument("session")
+@click.argument("session", shell_complete=complete_session)
 @click.option("--records", metavar="FILE", help="Judge an export instead of the log; '-' is stdin.")
 @pass_context
 def verify(ctx: Context, session: str, records: str | None) -> None:
@@ -34,6 +35,7 @@ def verify(ctx: Context, session: str, records: str | None) -> None:
     That the end is missing shows only beside the end that this machine's shard, or the newest snapshot, knows. Exit
     code 0: proven; 3: refuted, and each doubt is named; 1: not everything could be looked into.
     """
+    whole_id(session)
     with open_reader(ctx) as reader:
         view = _view(reader, session)
         if records is None:

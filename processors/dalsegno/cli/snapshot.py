@@ -12,6 +12,7 @@ import click
 
 from dalsegno.cli.common import confirm, one_snapshot, who
 from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.times import iso
 from dalsegno.errors import NegativeVerdict, NotFound, WaitTimeout
@@ -42,7 +43,7 @@ def command() -> None:
 @click.option("--reason", default="asked for", show_default=True, help="Kept with the snapshot.")
 @click.option(
     "--timeout-seconds",
-    type=click.FloatRange(min=1),
+    type=Amount(1),
     default=TAKE_TIMEOUT_SECONDS,
     show_default=True,
     help="How long to wait for the workers' answers.",
@@ -216,7 +217,7 @@ def verify(ctx: Context, snapshot_id: tuple[str, ...]) -> None:
 @click.option(
     "--older-than",
     "older_than_hours",
-    type=click.FloatRange(min=0),
+    type=Amount(0),
     default=0.0,
     show_default=True,
     metavar="HOURS",

@@ -16,6 +16,7 @@ import click
 
 from dalsegno.cli.common import meanwhile, one_match, who
 from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.times import moment
 from dalsegno.errors import DalsegnoError, Usage, WaitTimeout
@@ -117,7 +118,7 @@ def worker_config(ctx: Context, slot: int | None) -> WorkerConfig:
 @click.option("--slot", type=click.IntRange(0, 255), help="Ask one slot only.")
 @click.option(
     "--wait-seconds",
-    type=click.FloatRange(min=0),
+    type=Amount(0),
     default=0.0,
     help="Wait up to so long until every worker is well, has partitions, and all of them are LIVE; else exit code 1.",
 )
@@ -263,9 +264,7 @@ def _listed(state: str, record: Any) -> dict[str, Any]:
 @click.option(
     "--reason", default="asked for on the command line", show_default=True, help="Stands in the worker's log."
 )
-@click.option(
-    "--wait-seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="For all of them to end."
-)
+@click.option("--wait-seconds", type=Amount(1), default=120.0, show_default=True, help="For all of them to end.")
 @pass_context
 def drain(ctx: Context, workers: tuple[str, ...], every: bool, reason: str, wait_seconds: float) -> None:
     """Let workers end, on whatever machine they run, as SIGTERM does: what changed is sent, then others take over.

@@ -151,9 +151,12 @@ def watermarks(cfg: KafkaConfig, topic: str, *, limit_seconds: float = LIMIT_SEC
 def offsets_at(
     cfg: KafkaConfig, topic: str, timestamp_ms: int, *, limit_seconds: float = LIMIT_SECONDS
 ) -> dict[int, int | None]:
-    """Per partition the first offset of this time (milliseconds since 1970) or later; None where there is none."""
+    """Per partition the first offset of this time (milliseconds since 1970) or later; None where there is none.
+
+    No record is older than 1970, and Kafka has other meanings for negative times.
+    """
     partitions = range(topic_facts(cfg, topic, limit_seconds=limit_seconds).partitions)
-    spec = OffsetSpec.for_timestamp(timestamp_ms)
+    spec = OffsetSpec.for_timestamp(max(0, timestamp_ms))
     found = _list_offsets(cfg, topic, partitions, spec, limit_seconds)
     return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 

@@ -51,6 +51,36 @@ def test_ids_of_sessions_that_begin_so(tmp_path: Path) -> None:
         assert sorted(offered(*there, "projection", "get", "tools")) == ["a-1", "b-1"]
 
 
+def test_ids_that_a_shell_would_carry_out_are_not_offered(tmp_path: Path) -> None:
+    hostile = [
+        "$(touch x)",
+        "a;touch x",
+        "`id`",
+        "*",
+        "it's",
+        'a"b',
+        "a b",
+        "-rf",
+        "--help",
+        "#c",
+        "a\\b",
+        "!1",
+    ]
+    harmless = ["x:y", "é/ü", "run-1@2026", "a.b_c"]
+    with House(tmp_path) as house:
+        sessions = [SessionBuilder(name).begin() for name in (*hostile, *harmless)]
+        house.shard([record for session in sessions for record in session.records])
+        there = ("--data", str(house.data), "--prefix", PREFIX)
+        assert sorted(offered(*there, "session", "export")) == sorted(harmless)
+
+
+@pytest.mark.parametrize("words", [("session", "show"), ("session", "tail"), ("session", "verify"), ("event", "show")])
+def test_every_session_is_completed(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with House(tmp_path) as house:
+        house.shard(SessionBuilder("a-1").begin().records)
+        assert offered("--data", str(house.data), "--prefix", PREFIX, *words) == ["a-1"]
+
+
 def test_no_state_offers_nothing() -> None:
     assert offered("projection", "get", "tools", incomplete="b") == []
 

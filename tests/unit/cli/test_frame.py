@@ -158,6 +158,27 @@ def test_every_example_can_be_typed_as_it_stands(name: str) -> None:
                 raise
 
 
+def test_a_closed_stdout_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run(["completion", "bash"]) == 0
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e400", "1e300", "-1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("worker", "drain", "--all", "--wait-seconds"),
+        ("snapshot", "prune", "--older-than"),
+        ("broker", "stop", "--limit-seconds"),
+    ],
+)
+def test_a_time_that_is_none_is_refused(
+    command: tuple[str, ...], number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, number]) == errors.Usage.exit_code
+    assert command[-1] in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["-o", "json", "doctor"], ["doctor", "-o", "json"], ["doctor", "--output=json"]])
 def test_the_form_of_output_may_stand_behind_the_command(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -316,6 +316,12 @@ def test_without_a_shard_the_end_is_not_known_and_that_is_said(log: MemoryLog, s
     assert "a cut tail cannot be seen" in err
 
 
+@pytest.mark.parametrize("command", [("session", "verify"), ("session", "tail")])
+def test_an_id_that_is_no_utf_8_is_refused(say: Say, command: tuple[str, ...]) -> None:
+    _, err = say(*command, "a\udcff", code=2)
+    assert "wanted: an id in UTF-8" in err
+
+
 # --- amend ------------------------------------------------------------------------------------------------------------
 
 
@@ -430,6 +436,8 @@ def test_tail_refuses_what_makes_no_sense(log: MemoryLog, say: Say) -> None:
     say("session", "tail", "s-1", "--from", "s@yesterday", code=2)
     say("session", "tail", "s-1", "-f", "-e", code=2)
     say("session", "tail", "s-9", code=4)
+    _, err = say("session", "tail", "s-1", "--from", "4", code=4)
+    assert "no record of session s-1 from seq 4 on" in err
     assert say("session", "tail", "s-9", "--from", "end")[0] == ""
 
 

@@ -72,3 +72,18 @@ def test_nor_does_it_stay_for_the_next_question(clients: list[Client], ask: str)
         ASKS[ask](cfg, 0.0)
     clients[:] = [Client(None)]
     assert ASKS[ask](cfg, 0.0) == 7
+
+
+def test_no_time_before_1970_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka means other things by negative ones."""
+    asked: list[int] = []
+
+    def listed(_cfg: object, _topic: str, partitions: range, spec: object, _limit: float) -> dict[int, int]:
+        asked.append(spec.timestamp)  # type: ignore[attr-defined]
+        return dict.fromkeys(partitions, 5)
+
+    monkeypatch.setattr(admin, "topic_facts", lambda *_, **__: admin.TopicFacts("t", 1, 1))
+    monkeypatch.setattr(admin, "_list_offsets", listed)
+    for time_ms in (-62_135_596_800_000, -1, 0):
+        assert admin.offsets_at(kafka.KafkaConfig("nobody:1"), "t.events", time_ms) == {0: 5}
+    assert asked == [0, 0, 0]
