@@ -17,8 +17,9 @@ from dalsegno.importers.builder import SessionBuilder, Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_file import foreign, object_at, objects_at, read_object
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
-from dalsegno.importers.payload import count, digest_json, json_bytes, micros, parse_time, short_text
-from dalsegno.importers.transcript import Transcript, Wanted
+from dalsegno.importers.payload import count, digest_json, micros, parse_time, short_text
+from dalsegno.importers.transcript import Transcript
+from dalsegno.importers.wanted import requested_calls, wanted_call
 from dalsegno.model.events import (
     CompressionCompleted,
     ContextItemRetrieved,
@@ -181,12 +182,7 @@ class _Run:
         asked = self._script.ask(source, None, model)
         calls = step.take_objects("tool_calls")
         wanted = [
-            Wanted(
-                str(call.get("tool_call_id") or ""),
-                str(call.get("function_name") or ""),
-                json_bytes(call.get("arguments") if call.get("arguments") is not None else {}),
-            )
-            for call in calls
+            wanted_call(call.get("tool_call_id"), call.get("function_name"), call.get("arguments")) for call in calls
         ]
         metrics = Fields(step.take_object("metrics"))
         more = Fields(metrics.take_object("extra"))
@@ -205,7 +201,7 @@ class _Run:
             ),
             cost_usd_micros=micros(usage["cost_usd"]),
             output_digest=digest_json([message, calls]),
-            tool_calls=self._script.wanted(asked, wanted),
+            tool_calls=requested_calls(asked.inference_id, wanted),
             output=[*([blobs.part(reasoning, "REASONING")] if reasoning else []), *blobs.parts(message)],
         )
         self._script.answer(asked, event, wanted, source)
@@ -220,7 +216,7 @@ class _Run:
             native_id = result.get("source_call_id")
             whole = {name: value for name, value in result.items() if name != "source_call_id" and value is not None}
             content = whole["content"] if set(whole) == {"content"} else whole
-            call = None if native_id is None else self._script.open_call(str(native_id))
+            call = None if native_id is None else self._script.open_call(native_id)
             if call is not None:
                 self._script.calls.receive(call.call, at, content)
                 continue

@@ -17,7 +17,8 @@ from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_file import foreign, json_in, object_at, objects_at, read_object
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
 from dalsegno.importers.payload import TEXT_TYPE, content_text, digest_json, short_text, text_bytes
-from dalsegno.importers.transcript import Transcript, Wanted
+from dalsegno.importers.transcript import Transcript
+from dalsegno.importers.wanted import Wanted, requested_calls
 from dalsegno.model.events import (
     ContextItemRetrieved,
     InferenceCompleted,
@@ -177,7 +178,7 @@ class _Run:
         self._report.mapped["step"] += 1
         query = step.data.get("query")
         asked = self._script.ask(source, None, model, digest_json(step.take("query")) if query else None)
-        wanted = [Wanted("", "bash", text_bytes(action), TEXT_TYPE)] if isinstance(action, str) and action else []
+        wanted = [Wanted(None, "bash", text_bytes(action), TEXT_TYPE)] if isinstance(action, str) and action else []
         blobs = self._builder.blobs
         answer = blobs.parts(response)
         if isinstance(thought, str) and thought and thought.strip() not in content_text(response):
@@ -186,7 +187,7 @@ class _Run:
             inference_id=asked.inference_id,
             model=model,
             output_digest=digest_json(response),
-            tool_calls=self._script.wanted(asked, wanted),
+            tool_calls=requested_calls(asked.inference_id, wanted),
             output=answer,
         )
         for call in self._script.answer(asked, event, wanted, source):

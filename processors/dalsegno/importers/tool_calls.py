@@ -6,6 +6,7 @@ UNRECORDED_IMPORT: the call ran, and who let it is not recorded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,9 @@ from dalsegno.importers.payload import (
     JSON_TYPE,
     MESSAGE_MAX_CHARACTERS,
     digest_of,
-    json_bytes,
     short_text,
-    text_bytes,
 )
+from dalsegno.importers.wanted import Wanted, requested_calls
 from dalsegno.model.events import (
     NewEvent,
     ToolCallAuthorized,
@@ -29,13 +29,6 @@ from dalsegno.model.events import (
 )
 from dalsegno.model.payloads import AuthorizationBasis, ReceiptStatus, RejectionBasis, Risk, ToolFailureReason
 from dalsegno.model.records import Actor
-
-
-def argument_bytes(arguments: Any) -> bytes | None:
-    """The arguments as they were received: a text byte for byte, anything else as JSON; None for none."""
-    if arguments is None:
-        return None
-    return text_bytes(arguments) if isinstance(arguments, str) else json_bytes(arguments)
 
 
 @dataclass
@@ -113,6 +106,33 @@ class ToolCalls:
         call = ToolCall(call_id, native_id, name, digest, last, turn_id, stage_id)
         self._calls.append(call)
         return call
+
+    def request_each(
+        self,
+        inference_id: str,
+        calls: Sequence[Wanted],
+        source: Source,
+        *,
+        cause: Added,
+        turn_id: str | None = None,
+        stage_id: str | None = None,
+    ) -> list[ToolCall]:
+        """All that an answer asks for, by the ids that ``requested_calls`` gives them."""
+        return [
+            self.request(
+                asked.tool_call_id,
+                call.name,
+                call.arguments,
+                source,
+                media_type=call.media_type,
+                native_id=call.native_id,
+                inference_id=inference_id,
+                cause=cause,
+                turn_id=turn_id,
+                stage_id=stage_id,
+            )
+            for asked, call in zip(requested_calls(inference_id, calls), calls, strict=True)
+        ]
 
     def let_run(
         self,

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dalsegno.importers.builder import Added, SessionBuilder, Source
-from dalsegno.importers.payload import JSON_TYPE, digest_of, short_text
+from dalsegno.importers.payload import short_text
 from dalsegno.importers.tool_calls import ToolCall, ToolCalls
+from dalsegno.importers.wanted import Wanted
 from dalsegno.model.events import (
     InferenceCompleted,
     InferenceFailed,
     InferenceRequested,
     NewEvent,
     NoteRecorded,
-    RequestedCall,
     TurnAborted,
     TurnCompleted,
     TurnStarted,
@@ -34,17 +34,6 @@ class Asked(NamedTuple):
     inference_id: str
     requested: Added
     turn_id: str | None
-
-
-class Wanted(NamedTuple):
-    """A tool call in a model's answer. ``arguments`` are the bytes received, None where there are none; ``given`` is
-    the same as data, for who must look into them."""
-
-    native_id: str
-    name: str
-    arguments: bytes | None
-    media_type: str = JSON_TYPE
-    given: Any = None
 
 
 class OpenCall(NamedTuple):
@@ -118,36 +107,13 @@ class Transcript:
         requested = self.add(event, source._replace(time=None), synthesized=True)
         return Asked(inference_id, requested, self.turn)
 
-    def wanted(self, asked: Asked, calls: Sequence[Wanted]) -> list[RequestedCall]:
-        """The calls of an answer, with our ids."""
-        return [
-            RequestedCall(
-                tool_call_id=f"{asked.inference_id}/c{index}",
-                name=short_text(call.name),
-                arguments_digest=None if call.arguments is None else digest_of(call.arguments),
-            )
-            for index, call in enumerate(calls)
-        ]
-
     def answer(
         self, asked: Asked, event: InferenceCompleted, calls: Sequence[Wanted], source: Source
     ) -> list[OpenCall]:
-        """The model's answer and what it asks for; ``event`` lists these calls, as ``wanted`` made them."""
+        """The model's answer and what it asks for; ``event`` lists these calls, as ``requested_calls`` made them."""
         completed = self.ended(asked, event, event.model, source)
-        opened = []
-        for requested, wanted in zip(event.tool_calls, calls, strict=True):
-            call = self.calls.request(
-                requested.tool_call_id,
-                requested.name,
-                wanted.arguments,
-                source,
-                media_type=wanted.media_type,
-                native_id=short_text(wanted.native_id) or None,
-                inference_id=asked.inference_id,
-                cause=completed,
-                turn_id=asked.turn_id,
-            )
-            opened.append(OpenCall(call, asked.inference_id, wanted))
+        made = self.calls.request_each(asked.inference_id, calls, source, cause=completed, turn_id=asked.turn_id)
+        opened = [OpenCall(call, asked.inference_id, wanted) for call, wanted in zip(made, calls, strict=True)]
         self._asked_for += opened
         return opened
 
@@ -163,8 +129,9 @@ class Transcript:
         self._asked_for = [each for each in self._asked_for if not each.call.done]
         return self._asked_for
 
-    def open_call(self, native_id: str) -> OpenCall | None:
+    def open_call(self, native_id: Any) -> OpenCall | None:
         """Which call a result of this native id belongs to. Providers use ids again, in later turns and even twice in
         one answer: of the newest answer that asked for one, the first that has no result."""
-        same = [each for each in self.open_calls() if each.wanted.native_id == native_id]
+        name = short_text(native_id)
+        same = [each for each in self.open_calls() if each.wanted.native_id == name]
         return next((each for each in same if each.inference_id == same[-1].inference_id), None)

@@ -111,6 +111,17 @@ def test_causes_stand_before_what_they_caused(recording: Recording) -> None:
 
 
 @every_recording
+def test_a_call_that_an_answer_asks_for_is_recorded_and_not_concluded(recording: Recording) -> None:
+    for events in events_of(recording):
+        answers = [event.body for event in events if event.type == "InferenceCompleted"]
+        asked = {call["tool_call_id"]: body["inference_id"] for body in answers for call in body["tool_calls"]}
+        for event in events:
+            if event.type == "ToolCallRequested":
+                assert event.body["inference_id"] == asked.get(event.body["tool_call_id"])
+                assert not (event.body["inference_id"] and event.meta["origin"]["synthesized"])
+
+
+@every_recording
 def test_every_record_is_accounted_for(recording: Recording) -> None:
     report = report_of(recording)
     parts = ("records_mapped", "records_kept_as_notes", "records_repeated", "records_skipped", "records_waiting")

@@ -7,8 +7,8 @@ import binascii
 from collections.abc import Iterable
 from typing import Any
 
-from dalsegno.importers.payload import JSON_TYPE, BlobMaker, count, json_bytes, short_text
-from dalsegno.importers.transcript import Wanted
+from dalsegno.importers.payload import BlobMaker, count, short_text
+from dalsegno.importers.wanted import Wanted, call_part, wanted_call
 from dalsegno.model.events import Part, Usage
 
 COPY_MIN_CHARACTERS = 200
@@ -24,9 +24,7 @@ def part_of(block: dict[str, Any], blobs: BlobMaker) -> Part:
     if kind == "thinking" and isinstance(block.get("thinking"), str):
         return blobs.part(block["thinking"], "REASONING")
     if kind == "tool_use":
-        wanted = wanted_of(block)
-        blob = blobs.of_bytes(wanted.arguments or b"", wanted.media_type)
-        return Part(kind="TOOL_CALL", call_id=wanted.native_id, name=wanted.name, blob=blob)
+        return call_part(wanted_of(block), blobs)
     if kind in ("image", "document"):
         given = block.get("source")
         source: dict[str, Any] = given if isinstance(given, dict) else {}
@@ -39,8 +37,7 @@ def part_of(block: dict[str, Any], blobs: BlobMaker) -> Part:
 
 
 def wanted_of(block: dict[str, Any]) -> Wanted:
-    given = block.get("input")
-    return Wanted(short_text(block.get("id")), short_text(block.get("name")), json_bytes(given), JSON_TYPE, given)
+    return wanted_call(block.get("id"), block.get("name"), block.get("input"))
 
 
 def usage_of(message: dict[str, Any]) -> Usage:

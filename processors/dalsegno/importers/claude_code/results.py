@@ -67,7 +67,7 @@ class Results:
         return True
 
     def _call_of(self, block: dict[str, Any]) -> OpenCall | None:
-        return self._transcript.open_call(short_text(block.get("tool_use_id")))
+        return self._transcript.open_call(block.get("tool_use_id"))
 
     def _one(self, opened: OpenCall, block: dict[str, Any], told: Any, source: Source) -> bool:
         """One result; True where its event holds what the harness told of it too."""

@@ -27,6 +27,7 @@ from dalsegno.importers.claude_code.records import (
 from dalsegno.importers.claude_code.results import USER, Results, asks_for
 from dalsegno.importers.payload import digest_json, short_text
 from dalsegno.importers.transcript import Asked, Transcript
+from dalsegno.importers.wanted import requested_calls
 from dalsegno.model.events import ArtifactRecorded, InferenceCompleted, InferenceFailed, MessageReceived, Usage
 from dalsegno.model.records import Actor
 
@@ -261,7 +262,7 @@ class Stream:
             response_id=short_text(message.id),
             finish_reasons=[short_text(stop)] if isinstance(stop, str) else [],
             output_digest=digest_json(blocks),
-            tool_calls=transcript.wanted(message.asked, wanted),
+            tool_calls=requested_calls(message.asked.inference_id, wanted),
             output=[part_of(block, transcript.blobs) for block in blocks],
             raw=transcript.blobs.of_json(raw),
         )

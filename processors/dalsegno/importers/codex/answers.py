@@ -24,6 +24,7 @@ from dalsegno.importers.codex.records import (
 from dalsegno.importers.codex.settings import Settings
 from dalsegno.importers.payload import count, digest_json, short_text
 from dalsegno.importers.transcript import Asked, Transcript
+from dalsegno.importers.wanted import requested_calls
 from dalsegno.model.events import InferenceCompleted, Usage
 
 
@@ -117,7 +118,7 @@ class Answers:
             model=self._settings.model,
             response_id=None if response_id is None else short_text(response_id),
             output_digest=digest_json(raw),
-            tool_calls=transcript.wanted(asked, wanted),
+            tool_calls=requested_calls(asked.inference_id, wanted),
             output=items.output_parts(said, transcript.blobs),
             raw=transcript.blobs.of_json(raw),
         )
@@ -128,7 +129,7 @@ class Answers:
                 calls.receive(opened.call, native.source, native.payload, status)
 
     def _received(self, native: Native) -> Outcome:
-        opened = self._transcript.open_call(str(native.fields.take("call_id")))
+        opened = self._transcript.open_call(native.fields.take("call_id"))
         if opened is None:
             self._seen.loose.append(native.line.number)
             return NOTE

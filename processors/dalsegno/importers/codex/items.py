@@ -8,8 +8,8 @@ from typing import Any
 
 from dalsegno.importers.codex.records import CALLS, Native
 from dalsegno.importers.json_file import json_in
-from dalsegno.importers.payload import JSON_TYPE, TEXT_TYPE, BlobMaker, exit_code, json_bytes, short_text, text_bytes
-from dalsegno.importers.transcript import Wanted
+from dalsegno.importers.payload import TEXT_TYPE, BlobMaker, exit_code, short_text
+from dalsegno.importers.wanted import Wanted, call_part, wanted_call
 from dalsegno.model.events import Part
 from dalsegno.model.payloads import ReceiptStatus
 
@@ -43,10 +43,7 @@ def output_parts(items: Iterable[Native], blobs: BlobMaker) -> list[Part]:
             texts = [*texts_of(payload.get("summary")), *texts_of(payload.get("content"))]
             parts += [blobs.part(text, "REASONING") for text in texts]
         elif native.payload_type in CALLS:
-            wanted = wanted_of(native)
-            blob = None if wanted.arguments is None else blobs.of_bytes(wanted.arguments, wanted.media_type)
-            call_id = short_text(wanted.native_id) or None
-            parts.append(Part(kind="TOOL_CALL", call_id=call_id, name=short_text(wanted.name), blob=blob))
+            parts.append(call_part(wanted_of(native), blobs))
         else:
             parts += parts_of(payload.get("content"), blobs)
     return parts
@@ -55,17 +52,13 @@ def output_parts(items: Iterable[Native], blobs: BlobMaker) -> list[Part]:
 def wanted_of(native: Native) -> Wanted:
     """A call as the model asked for it; its arguments as the bytes received."""
     payload, kind = native.payload, native.payload_type
-    native_id = str(payload.get("call_id") or payload.get("id") or "")
     name = payload.get("name") or kind.removesuffix("_call")
     if payload.get("namespace"):
         name = f"{payload['namespace']}.{name}"
     given = payload.get("input", payload.get("arguments", payload.get("action")))
-    if given is None:
-        return Wanted(native_id, str(name), None, JSON_TYPE)
-    if kind == "custom_tool_call" and isinstance(given, str):
-        return Wanted(native_id, str(name), text_bytes(given), TEXT_TYPE)
-    data = text_bytes(given) if isinstance(given, str) else json_bytes(given)
-    return Wanted(native_id, str(name), data, JSON_TYPE)
+    wanted = wanted_call(payload.get("call_id") or payload.get("id"), name, given)
+    is_text = kind == "custom_tool_call" and isinstance(given, str)
+    return wanted._replace(media_type=TEXT_TYPE) if is_text else wanted
 
 
 def result_of(native: Native) -> Any:

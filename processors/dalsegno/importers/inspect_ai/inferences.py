@@ -13,12 +13,12 @@ from dalsegno.importers.inspect_ai.record import Native, Resolver
 from dalsegno.importers.inspect_ai.scores import Scores
 from dalsegno.importers.inspect_ai.stages import HARNESS, Span, Stages
 from dalsegno.importers.payload import clean_text, count, digest_json, digest_of, json_bytes, micros, milliseconds
+from dalsegno.importers.wanted import Wanted, requested_calls
 from dalsegno.model.events import (
     ContextItemRetrieved,
     InferenceCompleted,
     InferenceFailed,
     InferenceRequested,
-    RequestedCall,
     Usage,
 )
 from dalsegno.model.records import Actor
@@ -123,7 +123,11 @@ class Inferences:
             native.drop("call.request")  # the request as it was sent repeats the messages, which stand on their own
         raw = self._resolver.value(response) if response else None
         usage = output.get("usage")
-        wanted = [asked for message in messages for asked in calls_of(message)]
+        wanted = [
+            Wanted(None, clean_text(str(asked.get("function"))), self._arguments(asked))
+            for message in messages
+            for asked in calls_of(message)
+        ]
         for message in messages:
             self._conversation.saw(message)
         return InferenceCompleted(
@@ -136,17 +140,13 @@ class Inferences:
             response_id=clean_text(str(raw["id"])) if isinstance(raw, dict) and raw.get("id") else None,
             output_digest=digest_json(self._resolver.value(choices)),
             finish_reasons=[clean_text(str(c["stop_reason"])) for c in choices if c.get("stop_reason")],
-            tool_calls=[
-                RequestedCall(
-                    tool_call_id=f"{running.inference_id}/c{index}",
-                    name=clean_text(str(asked.get("function"))),
-                    arguments_digest=digest_of(json_bytes(self._resolver.value(asked.get("arguments") or {}))),
-                )
-                for index, asked in enumerate(wanted)
-            ],
+            tool_calls=requested_calls(running.inference_id, wanted),
             output=[part for message in messages for part in self._parts.of_message(message)],
             raw=None if raw is None else self._builder.blobs.of_json(raw),
         )
+
+    def _arguments(self, asked: dict[str, Any]) -> bytes:
+        return json_bytes(self._resolver.value(asked.get("arguments") or {}))
 
     def _offer(self, running: Running, native: Native, completed: Added, event: InferenceCompleted) -> None:
         """Let tool events find the calls that this answer asked for."""

@@ -18,12 +18,11 @@ from dalsegno.importers.payload import (
     count,
     digest_json,
     exit_code,
-    json_bytes,
     parse_time,
     short_text,
     text_bytes,
 )
-from dalsegno.importers.transcript import Wanted
+from dalsegno.importers.wanted import Wanted, wanted_call
 from dalsegno.model.events import Usage
 
 _ACTION = re.compile(r"```bash[^\S\n]*\n(.*?)\n```", re.DOTALL)
@@ -69,12 +68,12 @@ class Message(Fields):
         actions = self.extra.data.get("actions")
         if isinstance(actions, list):
             return [
-                Wanted(str(action.get("tool_call_id") or ""), "bash", json_bytes({"command": action.get("command")}))
+                wanted_call(action.get("tool_call_id"), "bash", {"command": action.get("command")})
                 for action in actions
                 if isinstance(action, dict)
             ]
         found = _ACTION.findall(self.text)
-        return [Wanted("", "bash", text_bytes(found[0].strip()), TEXT_TYPE)] if len(found) == 1 else []
+        return [Wanted(None, "bash", text_bytes(found[0].strip()), TEXT_TYPE)] if len(found) == 1 else []
 
     def left(self) -> list[str]:
         return super().left() + [f"extra.{name}" for name in self.extra.left()]

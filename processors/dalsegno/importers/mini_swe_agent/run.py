@@ -15,6 +15,7 @@ from dalsegno.importers.mini_swe_agent.message import Message, usage_of
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
 from dalsegno.importers.payload import digest_json, micros, short_text
 from dalsegno.importers.transcript import OpenCall, Transcript
+from dalsegno.importers.wanted import requested_calls
 from dalsegno.model.events import (
     InferenceCompleted,
     MessageReceived,
@@ -154,7 +155,7 @@ class Run:
             response_id=short_text(response.data.get("id")) or None,
             output_digest=digest_json(message.content),
             finish_reasons=[short_text(c["finish_reason"]) for c in choices if c.get("finish_reason")],
-            tool_calls=self._script.wanted(asked, wanted),
+            tool_calls=requested_calls(asked.inference_id, wanted),
             output=[
                 *(blobs.part(text, "REASONING") for text in reasoning if isinstance(text, str) and text),
                 *blobs.parts(message.content),
@@ -195,7 +196,7 @@ class Run:
     def _waiting(self, message: Message) -> OpenCall | None:
         native_id = message.take("tool_call_id")
         if native_id is not None:
-            return self._script.open_call(str(native_id))
+            return self._script.open_call(native_id)
         return next((call for call in self._script.open_calls() if call.inference_id == self._newest), None)
 
     # --- the end -----------------------------------------------------------------------------------------------------

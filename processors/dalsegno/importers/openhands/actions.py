@@ -6,8 +6,9 @@ from typing import Any
 
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.openhands.completions import parts_of
-from dalsegno.importers.openhands.records import Answer, Record, WantedCall
-from dalsegno.importers.payload import BlobMaker, short_text
+from dalsegno.importers.openhands.records import Answer, Record
+from dalsegno.importers.payload import BlobMaker
+from dalsegno.importers.wanted import Wanted, wanted_call
 from dalsegno.model.events import Part
 
 ACTION = "ActionEvent"
@@ -40,12 +41,11 @@ def _is_of(data: dict[str, Any], answer: Any) -> bool:
     return bool(answer) and data["kind"] == ACTION and data.get("llm_response_id") == answer
 
 
-def wanted_of(record: Record) -> WantedCall:
+def wanted_of(record: Record) -> Wanted:
     """The call as the model asked for it, or as the harness read it."""
     call = Fields(record.data).take_object("tool_call")
-    name = short_text(record.data.get("tool_name") or call.get("name"))
-    native_call = short_text(record.data.get("tool_call_id")) or None
-    return WantedCall(native_call, name, call.get("arguments", record.data.get("action")))
+    name = record.data.get("tool_name") or call.get("name")
+    return wanted_call(record.data.get("tool_call_id"), name, call.get("arguments", record.data.get("action")))
 
 
 def says_all(arguments: dict[str, Any], action: dict[str, Any]) -> bool:

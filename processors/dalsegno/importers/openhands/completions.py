@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dalsegno.importers.fields import Fields
-from dalsegno.importers.openhands.records import Answer, WantedCall
+from dalsegno.importers.openhands.records import Answer
 from dalsegno.importers.payload import BlobMaker, count, short_text
+from dalsegno.importers.wanted import Wanted, wanted_call
 from dalsegno.model.events import Part, Usage
 
 
@@ -51,12 +52,11 @@ def content_part(item: Any, blobs: BlobMaker) -> Part:
     return Part(kind="MEDIA" if "image" in kind else "OTHER", name=kind or None, blob=blobs.of_value(item))
 
 
-def _calls(message: dict[str, Any]) -> list[WantedCall]:
+def _calls(message: dict[str, Any]) -> list[Wanted]:
     calls = []
     for call in Fields(message).take_objects("tool_calls"):
         function = Fields(call).take_object("function")
-        native_id = short_text(call.get("id")) or None
-        calls.append(WantedCall(native_id, short_text(function.get("name")), function.get("arguments")))
+        calls.append(wanted_call(call.get("id"), function.get("name"), function.get("arguments")))
     return calls
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from dalsegno.importers.base import ImportedSession, ImportReport
 from dalsegno.importers.builder import SessionBuilder, Source
-from dalsegno.importers.openhands.records import Answer, Inference, Record, WantedCall
+from dalsegno.importers.openhands.records import Answer, Inference, Record
 from dalsegno.importers.opening import begin_session, labels_of, session_id_of
-from dalsegno.importers.payload import JSON_TYPE, digest_json, digest_of, parse_time, short_text
-from dalsegno.importers.tool_calls import ToolCall, argument_bytes
+from dalsegno.importers.payload import digest_json, parse_time, short_text
+from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.importers.transcript import Transcript
+from dalsegno.importers.wanted import call_part, requested_calls, wanted_call
 from dalsegno.model.events import (
     CompressionCompleted,
     ConfigPinned,
@@ -21,7 +22,6 @@ from dalsegno.model.events import (
     InputRequested,
     MessageReceived,
     Part,
-    RequestedCall,
     SessionCreated,
     SessionPaused,
     SessionResumed,
@@ -122,7 +122,7 @@ class Conversation(Transcript):
         asked = self.ask(source, None, None)
         inference_id = asked.inference_id
         answer, blobs = make(), self.blobs
-        calls = [(f"{inference_id}/c{index}", call) for index, call in enumerate(answer.calls)]
+        calls = requested_calls(inference_id, answer.calls)
         completed = InferenceCompleted(
             inference_id=inference_id,
             usage=answer.usage,
@@ -130,14 +130,13 @@ class Conversation(Transcript):
             response_id=response_id,
             output_digest=digest_json(answer.output),
             finish_reasons=answer.finish_reasons,
-            tool_calls=[
-                RequestedCall(tool_call_id=call_id, name=call.name, arguments_digest=_digest(call.arguments))
-                for call_id, call in calls
-            ],
-            output=[*answer.parts, *(self._call_part(call) for _, call in calls)],
+            tool_calls=calls,
+            output=[*answer.parts, *(call_part(call, blobs) for call in answer.calls)],
             raw=None if answer.raw is None else blobs.of_json(answer.raw),
         )
-        inference = Inference(inference_id, self.ended(asked, completed, answer.model, source), calls)
+        ended = self.ended(asked, completed, answer.model, source)
+        unused = [(made.tool_call_id, call) for made, call in zip(calls, answer.calls, strict=True)]
+        inference = Inference(inference_id, ended, unused)
         if response_id is not None:
             self._inferences[response_id] = inference
         return inference
@@ -156,11 +155,11 @@ class Conversation(Transcript):
     ) -> ToolCall:
         """A call is asked for: the first of the answer with this native id, else one that no answer is known of."""
         found = None if inference is None else inference.take(native_call)
-        call_id, wanted = found or (self.number("x"), WantedCall(native_call, name, arguments))
+        call_id, wanted = found or (self.number("x"), wanted_call(native_call, name, arguments))
         return self.calls.request(
             call_id,
             wanted.name,
-            argument_bytes(wanted.arguments),
+            wanted.arguments,
             source,
             actor=actor,
             native_id=native_call,
@@ -185,13 +184,3 @@ class Conversation(Transcript):
             summary=None if text is None else self.blobs.of_text(text),
         )
         self.add(event, source)
-
-    def _call_part(self, call: WantedCall) -> Part:
-        data = argument_bytes(call.arguments) or b""
-        blob = self.blobs.of_bytes(data, JSON_TYPE)
-        return Part(kind="TOOL_CALL", call_id=call.native_id, name=call.name, blob=blob)
-
-
-def _digest(arguments: Any) -> bytes | None:
-    data = argument_bytes(arguments)
-    return None if data is None else digest_of(data)

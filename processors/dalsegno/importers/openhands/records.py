@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dalsegno.importers.builder import Added
 from dalsegno.importers.json_file import json_in
 from dalsegno.importers.payload import short_text
+from dalsegno.importers.wanted import Wanted
 from dalsegno.model.events import Part, Usage
 
 
@@ -37,17 +38,10 @@ def native_id(value: Any) -> int | str | None:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
-class WantedCall(NamedTuple):
-    """A call that a model's answer asks for."""
-
-    native_id: str | None
-    name: str
-    arguments: Any
-
-    def values(self) -> dict[str, Any]:
-        """The arguments as data; empty where they are no object."""
-        given = json_in(self.arguments)
-        return given if isinstance(given, dict) else {}
+def given_to(call: Wanted) -> dict[str, Any]:
+    """The arguments of a call as data; empty where they are no object."""
+    given = json_in(call.given)
+    return given if isinstance(given, dict) else {}
 
 
 @dataclass
@@ -55,7 +49,7 @@ class Answer:
     """What is recorded of one answer of a model. ``parts`` leave the calls out."""
 
     parts: Sequence[Part]
-    calls: Sequence[WantedCall]
+    calls: Sequence[Wanted]
     output: Any
     """All of it as it was recorded."""
     model: str | None = None
@@ -70,13 +64,13 @@ class Inference:
 
     id: str
     completed: Added
-    open: list[tuple[str, WantedCall]]
+    open: list[tuple[str, Wanted]]
 
-    def wanted(self, native_call: str | None) -> WantedCall | None:
+    def wanted(self, native_call: str | None) -> Wanted | None:
         """The first unused call with this native id."""
         return next((call for _, call in self.open if call.native_id == native_call), None)
 
-    def take(self, native_call: str | None) -> tuple[str, WantedCall] | None:
+    def take(self, native_call: str | None) -> tuple[str, Wanted] | None:
         """The same, with our id of it, and used from now on."""
         found = next((each for each in self.open if each[1].native_id == native_call), None)
         if found is not None:

@@ -15,7 +15,7 @@ from dalsegno.importers.fields import Fields
 from dalsegno.importers.openhands.completions import completion, said
 from dalsegno.importers.openhands.conversation import HARNESS, USER, Conversation
 from dalsegno.importers.openhands.leave import Leave
-from dalsegno.importers.openhands.records import Inference, Record, native_id
+from dalsegno.importers.openhands.records import Inference, Record, given_to, native_id
 from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, count, exit_code, micros, parse_time, short_text
 from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.events import ContextItemRetrieved, Part, RetrievalRequested
@@ -185,7 +185,7 @@ class _Mapping:
         if wanted is None:
             given = args.take_all()
         else:
-            args.take_each(*(field for field, value in wanted.values().items() if args.data.get(field) == value))
+            args.take_each(*(field for field, value in given_to(wanted).items() if args.data.get(field) == value))
             if args.data.get("thought") in said(metadata["model_response"]):
                 args.take("thought")
         function = short_text(metadata.get("function_name") or name)

@@ -18,7 +18,7 @@ from dalsegno.importers.openhands.actions import ACTION, answer_of, group_at, sa
 from dalsegno.importers.openhands.completions import content_part, parts_of
 from dalsegno.importers.openhands.conversation import USER, Conversation
 from dalsegno.importers.openhands.leave import Leave
-from dalsegno.importers.openhands.records import Answer, Record, native_id
+from dalsegno.importers.openhands.records import Answer, Record, given_to, native_id
 from dalsegno.importers.payload import count, exit_code, short_text
 from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.payloads import Risk
@@ -102,10 +102,10 @@ class _Mapping:
         wanted = wanted_of(record)
         fields.take_each("tool_name", "tool_call", "thought", "reasoning_content", "thinking_blocks")
         action = fields.data.get("action")
-        if isinstance(action, dict) and (wanted.arguments is action or says_all(wanted.values(), action)):
+        if isinstance(action, dict) and (wanted.given is action or says_all(given_to(wanted), action)):
             fields.take("action")
         risk = _RISKS.get(str(fields.take("security_risk")), "UNKNOWN")
-        call = self.talk.wants(inference, call_id, wanted.name, wanted.arguments, source, risk=risk)
+        call = self.talk.wants(inference, call_id, wanted.name, wanted.given, source, risk=risk)
         if record.id is not None:
             self._calls[record.id], self.talk.items[record.id] = call, call.id
         return True

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_file import json_in
-from dalsegno.importers.payload import JSON_TYPE, BlobMaker, clean_text, digest_json, short_text
-from dalsegno.importers.tool_calls import argument_bytes
+from dalsegno.importers.payload import BlobMaker, clean_text, digest_json, short_text
+from dalsegno.importers.wanted import Wanted, call_part, wanted_call
 from dalsegno.model.events import Part
 from dalsegno.model.payloads import PartKind
 
@@ -20,8 +20,8 @@ _NUMBERED = re.compile(r"(?P<place>\d{1,6})\.(?P<rest>.+)\Z")
 _KINDS: dict[str, PartKind] = {"reasoning": "REASONING", "thinking": "REASONING", "image": "MEDIA", "blob": "MEDIA"}
 
 
-class Wanted(NamedTuple):
-    """A call that a model asks for."""
+class Asked(NamedTuple):
+    """A call that a model asks for, as a message holds it."""
 
     native_id: str | None
     name: str
@@ -43,7 +43,7 @@ class Message(NamedTuple):
 
     @property
     def calls(self) -> list[Wanted]:
-        return [item for item in self.items if isinstance(item, Wanted)]
+        return [wanted_call(*item) for item in self.items if isinstance(item, Asked)]
 
 
 def numbered(attributes: Fields, prefix: str) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def _flat(data: dict[str, Any], role: str = "user") -> Message:
     calls = numbered(fields, "tool_calls")
     content = fields.take("content")
     items: list[Any] = [] if content in (None, "") else [content]
-    items += [Wanted(_id(each.get("id")), short_text(each.get("name")), each.get("arguments")) for each in calls]
+    items += [Asked(_id(each.get("id")), short_text(each.get("name")), each.get("arguments")) for each in calls]
     own_role, reason = fields.take("role"), fields.take("finish_reason")
     call_id = _id(fields.take("tool_call_id"))
     rest = {name: data[name] for name in fields.left()}
@@ -112,16 +112,15 @@ def _item(part: Any) -> Any:
     if kind == "text" and isinstance(part.get("content"), str):
         return part["content"]
     if kind == "tool_call":
-        return Wanted(_id(part.get("id")), short_text(part.get("name")), part.get("arguments"))
+        return Asked(_id(part.get("id")), short_text(part.get("name")), part.get("arguments"))
     if kind == "tool_call_response":
         return part.get("response", part.get("result"))
     return part
 
 
 def _part(item: Any, blobs: BlobMaker) -> Part:
-    if isinstance(item, Wanted):
-        data = argument_bytes(item.arguments) or b""
-        return Part(kind="TOOL_CALL", call_id=item.native_id, name=item.name, blob=blobs.of_bytes(data, JSON_TYPE))
+    if isinstance(item, Asked):
+        return call_part(wanted_call(*item), blobs)
     if isinstance(item, str):
         return blobs.part(clean_text(item))
     kind = short_text(item.get("type")) if isinstance(item, dict) else ""

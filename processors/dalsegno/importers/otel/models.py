@@ -15,14 +15,13 @@ from dalsegno.importers.otel.messages import Message, answers, parts_of, prompts
 from dalsegno.importers.otel.session import HARNESS, Session
 from dalsegno.importers.otel.spans import Span
 from dalsegno.importers.payload import JSON_TYPE, count, digest_json, digest_of, json_bytes, short_text
-from dalsegno.importers.tool_calls import argument_bytes
+from dalsegno.importers.wanted import requested_calls
 from dalsegno.model.events import (
     ContextItemRetrieved,
     InferenceCompleted,
     InferenceFailed,
     InferenceRequested,
     MessageReceived,
-    RequestedCall,
     Usage,
 )
 from dalsegno.model.records import Actor
@@ -101,14 +100,6 @@ class Models:
     def _answered(self, span: Span, asked: _Asked, said: list[Message], actor: Actor, *, early: bool) -> None:
         session = self._session
         wanted = [call for message in said for call in message.calls]
-        calls = [
-            RequestedCall(
-                tool_call_id=f"{asked.inference_id}/c{index}",
-                name=call.name,
-                arguments_digest=None if (data := argument_bytes(call.arguments)) is None else digest_of(data),
-            )
-            for index, call in enumerate(wanted)
-        ]
         latency = (
             None if early or span.start is None or span.end is None else max(0, span.end - span.start) // 1_000_000
         )
@@ -120,7 +111,7 @@ class Models:
             response_id=_text(asked.fields, "gen_ai.response.id"),
             output_digest=digest_json([each.key.hex() for each in said]) if said else None,
             finish_reasons=_reasons(asked.fields, said),
-            tool_calls=calls,
+            tool_calls=requested_calls(asked.inference_id, wanted),
             output=[part for message in said for part in parts_of(message, session.blobs)],
             complete=not span.failed,
         )
@@ -128,18 +119,8 @@ class Models:
         self.answers[span.id] = completed
         self._seen.update(message.key for message in said)
         source = session.source(span, span.end)
-        for call, named in zip(wanted, calls, strict=True):
-            session.calls.request(
-                named.tool_call_id,
-                call.name,
-                argument_bytes(call.arguments),
-                source._replace(time=None) if early else source,
-                native_id=call.native_id,
-                inference_id=asked.inference_id,
-                cause=completed,
-                stage_id=session.stage_of(span),
-                synthesized=True,
-            )
+        at = source._replace(time=None) if early else source
+        session.calls.request_each(asked.inference_id, wanted, at, cause=completed, stage_id=session.stage_of(span))
 
     def _context(self, told: list[Message], span: Span) -> None:
         """What the model is told and no event holds yet; results of calls that have no span show here."""

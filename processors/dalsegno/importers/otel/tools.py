@@ -8,7 +8,8 @@ from dalsegno.importers.json_file import json_in
 from dalsegno.importers.otel.session import Session
 from dalsegno.importers.otel.spans import Span
 from dalsegno.importers.payload import digest_of, short_text
-from dalsegno.importers.tool_calls import ToolCall, argument_bytes
+from dalsegno.importers.tool_calls import ToolCall
+from dalsegno.importers.wanted import argument_bytes
 
 _CALL_ID, _NAME = "gen_ai.tool.call.id", "gen_ai.tool.name"
 _ARGUMENTS = ("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args", "traceloop.entity.input")

@@ -19,6 +19,7 @@ from dalsegno.importers.temporal.models import (
     wanted_of,
 )
 from dalsegno.importers.tool_calls import ToolCall
+from dalsegno.importers.wanted import requested_calls
 from dalsegno.model.events import (
     ContextItemRetrieved,
     InferenceCompleted,
@@ -26,7 +27,6 @@ from dalsegno.model.events import (
     InferenceRequested,
     MessageReceived,
     Part,
-    RequestedCall,
 )
 from dalsegno.model.records import Actor
 
@@ -192,14 +192,6 @@ class Activities:
         items = output_of(value)
         self.given.answered(items)
         wanted = wanted_of(items)
-        calls = [
-            RequestedCall(
-                tool_call_id=f"{activity.inference_id}/c{index}",
-                name=call.name,
-                arguments_digest=None if call.arguments is None else digest_of(call.arguments),
-            )
-            for index, call in enumerate(wanted)
-        ]
         parts: list[Part] = [part for item in items for part in parts_of(item, run.blobs)]
         told = value if isinstance(value, dict) else {}
         answer = InferenceCompleted(
@@ -209,24 +201,14 @@ class Activities:
             model=activity.model,
             response_id=short_text(told.get("response_id")) or None,
             output_digest=None if raw is None else digest_of(raw.data),
-            tool_calls=calls,
+            tool_calls=requested_calls(activity.inference_id, wanted),
             output=parts,
             raw=None if raw is None else run.blobs.of_bytes(raw.data, raw.media_type),
         )
         model = Actor("MODEL", activity.model or "unknown")
         completed = run.add(answer, event, model, cause=activity.requested)
-        for asked, call in zip(calls, wanted, strict=True):
-            run.calls.request(
-                asked.tool_call_id,
-                call.name,
-                call.arguments,
-                run.source(event),
-                native_id=call.native_id,
-                inference_id=activity.inference_id,
-                cause=completed,
-                turn_id=run.turn_id,
-                synthesized=True,
-            )
+        source = run.source(event)
+        run.calls.request_each(activity.inference_id, wanted, source, cause=completed, turn_id=run.turn_id)
 
     # --- tools ---------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.payload import JSON_TYPE, BlobMaker, count, digest_json, json_bytes, short_text
-from dalsegno.importers.tool_calls import argument_bytes
+from dalsegno.importers.wanted import Wanted, call_part, wanted_call
 from dalsegno.model.events import Part, Usage
 
 MODEL_ACTIVITY = re.compile(r"(^|_)(invoke_model|model_request)(_|$)")
@@ -31,14 +31,6 @@ class Question(NamedTuple):
     items: Sequence[dict[str, Any]]
     tools: Any
     params: Any
-
-
-class Wanted(NamedTuple):
-    """A call that an answer asks for."""
-
-    native_id: str | None
-    name: str
-    arguments: bytes | None
 
 
 def question_of(value: Any) -> Question | None:
@@ -66,9 +58,7 @@ def output_of(value: Any) -> list[dict[str, Any]]:
 
 def wanted_of(items: Iterable[dict[str, Any]]) -> list[Wanted]:
     return [
-        Wanted(
-            short_text(item.get("call_id")) or None, short_text(item.get("name")), argument_bytes(item.get("arguments"))
-        )
+        wanted_call(item.get("call_id"), item.get("name"), item.get("arguments"))
         for item in items
         if item.get("type") == "function_call"
     ]
@@ -89,10 +79,7 @@ def usage_of(value: Any) -> Usage:
 def parts_of(item: dict[str, Any], blobs: BlobMaker) -> list[Part]:
     """An item of an answer, or a message of a request."""
     if item.get("type") == "function_call":
-        data = argument_bytes(item.get("arguments")) or b""
-        call_id = short_text(item.get("call_id")) or None
-        name = short_text(item.get("name"))
-        return [Part(kind="TOOL_CALL", call_id=call_id, name=name, blob=blobs.of_bytes(data, JSON_TYPE))]
+        return [call_part(call, blobs) for call in wanted_of([item])]
     content = item.get("content")
     if isinstance(content, str):
         return [blobs.part(content)]
