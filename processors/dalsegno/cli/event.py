@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -11,7 +12,8 @@ import click
 from dalsegno.cli.common import lines_of, open_reader, view_of_log
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
-from dalsegno.cli.output import emit, note
+from dalsegno.cli.event_text import content_at, text_lines
+from dalsegno.cli.output import emit, note, visible_lines
 from dalsegno.cli.session_amend import source_of
 from dalsegno.log.line_events import Nearest, publish_lines
 from dalsegno.log.publisher import Publisher
@@ -46,6 +48,8 @@ def publish(ctx: Context, file: str, records: bool) -> None:
         if not records:
             done = publish_lines(publisher, lines, file, source=source_of(ctx), nearest=nearest, tell=note)
             emit(ctx, [asdict(each) for each in done], _PUBLISHED)
+            if not done:
+                note(f"no line in {file}: nothing was published")
             return
         taken = take_back(publisher, lines, file, source=source_of(ctx), nearest=nearest)
     emit(ctx, [asdict(each) for each in taken], _TAKEN)
@@ -69,14 +73,22 @@ def _nearest(ctx: Context, reader: LocalReader, session_id: str) -> Nearest | No
 @command.command(epilog="Example: dalsegno event show last 1 -o json")
 @click.argument("session", shell_complete=complete_session)
 @click.argument("event", metavar="SEQ|HASH")
+@click.option(
+    "--content", metavar="FIELD", help="Write nothing but this content, whole, as its bytes: result, or parts.0.blob."
+)
 @pass_context
-def show(ctx: Context, session: str, event: str) -> None:
+def show(ctx: Context, session: str, event: str, content: str | None) -> None:
     """Show one event whole: SESSION is an id, the beginning of one, or 'last'; SEQ is of its path, HASH (or at least
     six characters of it) of any of its records. Seq 0 is its amendment, if it has one."""
     with open_reader(ctx) as reader:
         found = find_session(reader, session)
         shown = find_event(reader, found, event)
-        emit(ctx, _flat(shown) if ctx.output == "text" else _whole(shown))
+        if content is not None:
+            _write(content_at(shown.event.body, content, Blobs(ctx.store)))
+        elif ctx.output == "text":
+            click.echo("\n".join(text_lines(_lines(shown))))
+        else:
+            emit(ctx, _whole(shown))
         note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
 
 
@@ -99,14 +111,20 @@ def _whole(found: FoundEvent) -> dict[str, Any]:
     }
 
 
-def _flat(found: FoundEvent) -> dict[str, Any]:
-    """A line a field, hashes and digests whole."""
+def _write(content: bytes) -> None:
+    """As it is; on a terminal, which it must not act on, as text."""
+    if sys.stdout.isatty():
+        click.echo(visible_lines(content.decode("utf-8", "replace")))
+    else:
+        click.get_binary_stream("stdout").write(content)
+
+
+def _lines(found: FoundEvent) -> dict[str, Any]:
+    """What is known of the record, its envelope, and its payload."""
     row = _whole(found)
     body = row.pop("event")
-    envelope = {f"meta.{name}": value for name, value in body.get("meta", {}).items() if name not in _PLACING}
-    payload = {name: value for name, value in body.items() if name != "meta"}
-    fields = {**row, **envelope, **payload}.items()
-    return {name: value.hex() if isinstance(value, bytes) else value for name, value in fields if value is not None}
+    meta = {name: value for name, value in body.get("meta", {}).items() if name not in _PLACING}
+    return {**row, "meta": meta, **{name: value for name, value in body.items() if name != "meta"}}
 
 
 _PLACING = frozenset({"session_id", "seq", "epoch", "prev_hash"})

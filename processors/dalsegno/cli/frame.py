@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -17,7 +18,7 @@ from dalsegno.cli.context import Context
 from dalsegno.cli.logs import configure_logging
 from dalsegno.cli.output import note
 from dalsegno.cli.times import ISO, RAW, RELATIVE
-from dalsegno.errors import DalsegnoError, Usage
+from dalsegno.errors import DalsegnoError, DiskFull, Usage
 from dalsegno.settings import load_settings
 
 
@@ -186,15 +187,29 @@ def run(arguments: list[str]) -> int:
         if isinstance(stop.__context__, BrokenPipeError):
             return _enough()
         return stop.code if isinstance(stop.code, int) else EXIT_BUG
+    except OSError as error:
+        return _no_room() if error.errno in (errno.ENOSPC, errno.EDQUOT) else _bug()
     except Exception:
         return _bug()
     return result if isinstance(result, int) else 0
 
 
 def _enough() -> int:
-    """The reader of our output has seen enough, which is no failure; keep the interpreter from complaining at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    """The reader of our output has seen enough, which is no failure."""
+    _drop_output()
     return 0
+
+
+def _no_room() -> int:
+    """Where our own files lie is asked for by the stores; what is left is stdout, such as a file on a full disk."""
+    _drop_output()
+    note("error: no space left for the output; to do: free space, then look whether the command has to be repeated")
+    return DiskFull.exit_code
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from trying again, and complaining, at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _bug() -> int:

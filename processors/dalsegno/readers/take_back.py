@@ -15,7 +15,7 @@ from typing import NoReturn
 from dalsegno.errors import DalsegnoError, ImportConflict, InvalidEvent
 from dalsegno.log.codec import BAD_KEY, NO_KEY, WRONG_PARTITION, place
 from dalsegno.log.history import SessionSource
-from dalsegno.log.line_events import Acknowledged, KnownSessions, Nearest, log_source
+from dalsegno.log.line_events import Acknowledged, KnownSessions, Nearest
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import Pending
 from dalsegno.log.schema_set import SchemaSet
@@ -55,9 +55,12 @@ def take_back(
     than the export or lose events that readers follow, SchemaIncompatible, and what sending and waiting raise; each
     says what was acknowledged.
     """
-    taking = _TakingBack(publisher, source or log_source(publisher), KnownSessions(publisher, nearest))
+    taking = _TakingBack(publisher, source or publisher.log_source(), KnownSessions(publisher, nearest))
     try:
-        return [taking.section(section) for section in read_sections(lines)]
+        taken = [taking.section(section) for section in read_sections(lines)]
+        if not taken:
+            _refuse("", "it is missing: the file is empty")
+        return taken
     except DalsegnoError as error:
         raise taking.acknowledged.explain(error, name, taking.at) from error
 
@@ -107,9 +110,7 @@ class _TakingBack:
 
     def _check_one_history(self, session_id: str, placed: Sequence[Event | Unreadable]) -> None:
         """Of two histories under one id readers follow one, and the other is gone for them. Raises ImportConflict."""
-        publisher = self._publisher
-        high = publisher.transport.bounds(publisher.topic, publisher.partition_of(session_id)).high
-        here = list(self._source.read(session_id, high).placed.values())
+        here = list(self._source.read(session_id, self._publisher.high(session_id)).placed.values())
         both = gather([*here, *placed]).known.choose().superseded
         for records, others in ((here, placed), (placed, here)):
             known = {each.hash for each in others if isinstance(each, Event)}

@@ -158,6 +158,15 @@ def test_every_example_can_be_typed_as_it_stands(name: str) -> None:
                 raise
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
+def test_a_full_disk_behind_stdout_is_no_bug() -> None:
+    code = "import sys; from dalsegno.cli.frame import run; sys.exit(run(['completion', 'bash']))"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr[:36]) == (errors.DiskFull.exit_code, "error: no space left for the output;")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_closed_stdout_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     assert run(["completion", "bash"]) == 0

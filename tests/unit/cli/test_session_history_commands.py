@@ -159,6 +159,14 @@ def test_a_file_that_cannot_be_read_to_its_end_says_what_was_acknowledged(
     assert "stdin is closed" in err
 
 
+def test_an_empty_file_is_told(say: Say, tmp_path: Path) -> None:
+    file = tmp_path / "e.jsonl"
+    file.write_text("\n")
+    assert "nothing was published" in say("event", "publish", str(file))[1]
+    file.write_text("")
+    assert "the file is empty" in say("event", "publish", "--records", str(file), code=1)[1]
+
+
 def test_lines_come_from_stdin_too(say: Say, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     created = {"type": "SessionCreated", "session_id": "a", "fields": {"workflow_name": "w", "profile": "OBSERVED"}}
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(json.dumps(created).encode())))
