@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from dalsegno.importers.builder import Added, SessionBuilder, Source
+from dalsegno.importers.given import ToolSets
 from dalsegno.importers.inspect_ai.calls import Calls, Offer
 from dalsegno.importers.inspect_ai.messages import Conversation, PartMaker
 from dalsegno.importers.inspect_ai.order import calls_of, output_messages
 from dalsegno.importers.inspect_ai.record import Native, Resolver
 from dalsegno.importers.inspect_ai.scores import Scores
 from dalsegno.importers.inspect_ai.stages import HARNESS, Span, Stages
-from dalsegno.importers.payload import clean_text, count, digest_json, digest_of, json_bytes, micros, milliseconds
+from dalsegno.importers.payload import clean_text, count, digest_json, json_bytes, micros, milliseconds
 from dalsegno.importers.wanted import Wanted, requested_calls
 from dalsegno.model.events import (
-    ContextItemRetrieved,
     InferenceCompleted,
     InferenceFailed,
     InferenceRequested,
@@ -56,7 +56,7 @@ class Inferences:
         self._stages = stages
         self._scores = scores
         self._running: dict[str, Running] = {}
-        self._catalogues: set[bytes] = set()
+        self._tool_sets = ToolSets(builder.blobs)
 
     def open_inferences(self) -> list[str]:
         return [running.inference_id for running in self._running.values()]
@@ -157,13 +157,8 @@ class Inferences:
             self._calls.offer(str(call.get("id")), offer)
 
     def _tools(self, tools: Any, source: Source, stage_id: str | None) -> bytes:
-        """The digest of the tool definitions; each set is recorded once, when a model is first given it."""
-        data = json_bytes(tools)
-        digest = digest_of(data)
-        if digest not in self._catalogues:
-            self._catalogues.add(digest)
-            content = self._builder.blobs.of_bytes(data, "application/json")
-            item = ContextItemRetrieved(item_id=f"tools/{digest.hex()[:16]}", content=content)
+        digest, item = self._tool_sets.offered(tools)
+        if item is not None:
             self._builder.add(item, source, HARNESS, stage_id=stage_id)
         return digest
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from dalsegno.importers.given import Seen
 from dalsegno.importers.inspect_ai.order import calls_of
 from dalsegno.importers.inspect_ai.record import Resolver
 from dalsegno.importers.payload import BlobMaker, clean_text, digest_json, digest_of, json_bytes
@@ -68,32 +68,23 @@ class PartMaker:
 class Conversation:
     """Which messages the session's events already hold.
 
-    A message is known by its id, or, where a log gives messages no ids, by role and content; then it is new if an input
-    holds it more often than it was seen, since a person may well say the same twice.
+    A message is known by its id, or, where a log gives messages no ids, by role and content.
     """
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
-        self._seen: Counter[str] = Counter()
+        self._seen = Seen()
         self._digests: dict[int, bytes] = {}
 
     def saw(self, message: dict[str, Any]) -> None:
-        self._seen[self._key(message)] += 1
+        self._seen.saw(self._key(message))
 
     def saw_result(self, native_call_id: str) -> None:
-        self._seen[f"tool:{native_call_id}"] += 1
+        self._seen.saw(f"tool:{native_call_id}")
 
     def unseen(self, messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Those that no event holds yet, now counted as seen."""
-        here: Counter[str] = Counter()
-        new = []
-        for message in messages:
-            key = self._key(message)
-            here[key] += 1
-            if here[key] > self._seen[key]:
-                self._seen[key] = here[key]
-                new.append(message)
-        return new
+        return self._seen.new(messages, self._key)
 
     def digest(self, message: dict[str, Any]) -> bytes:
         """SHA-256 of a message with its references resolved; messages of a pool are digested once."""

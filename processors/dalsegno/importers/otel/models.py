@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from dalsegno.importers.builder import Added
 from dalsegno.importers.fields import Fields
+from dalsegno.importers.given import Seen, ToolSets
 from dalsegno.importers.json_file import json_in
 from dalsegno.importers.otel.calls import INPUT_TOKENS, OUTPUT_TOKENS
 from dalsegno.importers.otel.messages import Message, answers, parts_of, prompts, tools
 from dalsegno.importers.otel.session import HARNESS, Session
 from dalsegno.importers.otel.spans import Span
-from dalsegno.importers.payload import JSON_TYPE, count, digest_json, digest_of, json_bytes, short_text
+from dalsegno.importers.payload import count, digest_json, short_text
 from dalsegno.importers.wanted import requested_calls
 from dalsegno.model.events import (
     ContextItemRetrieved,
@@ -52,8 +52,8 @@ class Models:
         self._open: dict[str, _Asked] = {}
         self.answers: dict[str, Added] = {}
         """Id of a span -> the answer that it is."""
-        self._seen: Counter[bytes] = Counter()
-        self._catalogues: set[bytes] = set()
+        self._seen = Seen()
+        self._tool_sets = ToolSets(session.blobs)
 
     def open_inferences(self) -> list[str]:
         return [asked.inference_id for asked in self._open.values()]
@@ -66,7 +66,9 @@ class Models:
         told = next((found for each in fields if (found := prompts(each))), [])
         offered = next((found for each in fields if (found := tools(each))), None)
         self._context(told, span)
-        tools_digest = None if offered is None else self._catalogue(offered, span)
+        tools_digest, item = (None, None) if offered is None else self._tool_sets.offered(offered)
+        if item is not None:
+            session.add(item, span)
         model = _text(fields, "gen_ai.request.model")
         provider = _text(fields, "gen_ai.provider.name", "gen_ai.system")
         own = fields[0]
@@ -117,7 +119,7 @@ class Models:
         )
         completed = session.add(event, span, actor, at=span.end, cause=asked.requested, timeless=early)
         self.answers[span.id] = completed
-        self._seen.update(message.key for message in said)
+        self._seen.saw(*(message.key for message in said))
         source = session.source(span, span.end)
         at = source._replace(time=None) if early else source
         session.calls.request_each(asked.inference_id, wanted, at, cause=completed, stage_id=session.stage_of(span))
@@ -125,12 +127,7 @@ class Models:
     def _context(self, told: list[Message], span: Span) -> None:
         """What the model is told and no event holds yet; results of calls that have no span show here."""
         session = self._session
-        here: Counter[bytes] = Counter()
-        for message in told:
-            here[message.key] += 1
-            if here[message.key] <= self._seen[message.key]:
-                continue
-            self._seen[message.key] = here[message.key]
+        for message in self._seen.new(told, lambda each: each.key):
             if message.role in _ROLES:
                 event = MessageReceived(
                     message_id=session.builder.number("m"),
@@ -149,16 +146,6 @@ class Models:
                     continue
             content = session.blobs.of_json([message.role, message.call_id, message.items])
             session.add(ContextItemRetrieved(item_id=session.builder.number("r"), content=content), span)
-
-    def _catalogue(self, offered: Any, span: Span) -> bytes:
-        """The digest of the tools; each set stands once."""
-        data = json_bytes(offered)
-        digest = digest_of(data)
-        if digest not in self._catalogues:
-            self._catalogues.add(digest)
-            content = self._session.blobs.of_bytes(data, JSON_TYPE)
-            self._session.add(ContextItemRetrieved(item_id=f"tools/{digest.hex()[:16]}", content=content), span)
-        return digest
 
 
 def _holds(result: str | None, message: Message) -> bool:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dalsegno.importers.builder import Added
-from dalsegno.importers.payload import JSON_TYPE, digest_of, json_bytes, short_text
+from dalsegno.importers.given import ToolSets
+from dalsegno.importers.payload import digest_of, short_text
 from dalsegno.importers.temporal.context import HARNESS, Run
 from dalsegno.importers.temporal.history import NativeEvent, Payload, joined, payloads_of, plain
 from dalsegno.importers.temporal.models import (
@@ -51,7 +52,7 @@ class Activities:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._open: dict[str, Activity] = {}
-        self._catalogues: set[bytes] = set()
+        self._tool_sets = ToolSets(run.blobs)
         self._instructions: set[str] = set()
         self.given = Given()
 
@@ -173,15 +174,10 @@ class Activities:
                 run.add(retrieved, event, HARNESS)
 
     def _tools(self, event: NativeEvent, tools: Any) -> bytes | None:
-        """The digest of the tools that the model may ask for; each set stands once."""
         if tools is None:
             return None
-        data = json_bytes(tools)
-        digest = digest_of(data)
-        if digest not in self._catalogues:
-            self._catalogues.add(digest)
-            content = self._run.blobs.of_bytes(data, JSON_TYPE)
-            item = ContextItemRetrieved(item_id=f"tools/{digest.hex()[:16]}", content=content)
+        digest, item = self._tool_sets.offered(tools)
+        if item is not None:
             self._run.add(item, event, HARNESS)
         return digest
 

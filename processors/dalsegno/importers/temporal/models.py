@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from dalsegno.importers.fields import Fields
+from dalsegno.importers.given import Seen
 from dalsegno.importers.payload import JSON_TYPE, BlobMaker, count, digest_json, json_bytes, short_text
 from dalsegno.importers.wanted import Wanted, call_part, wanted_call
 from dalsegno.model.events import Part, Usage
@@ -98,10 +99,10 @@ def _content(item: Any, blobs: BlobMaker) -> Part:
 
 
 class Given:
-    """What a model was given before, and what is new. Items may well be said twice: they are counted."""
+    """What a model was given before, and what is new."""
 
     def __init__(self) -> None:
-        self._seen: Counter[bytes] = Counter()
+        self._seen = Seen()
         self._said: Counter[str] = Counter()
 
     def told(self, value: Any) -> None:
@@ -113,19 +114,13 @@ class Given:
                 self.told(item)
 
     def answered(self, items: Iterable[dict[str, Any]]) -> None:
-        self._seen.update(digest_json(item) for item in items)
+        self._seen.saw(*map(digest_json, items))
 
     def new(self, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """The items that no event holds yet, from now on seen. The user's messages among them that somebody sent are
         left out: they have their event."""
-        here: Counter[bytes] = Counter()
         found = []
-        for item in items:
-            key = digest_json(item)
-            here[key] += 1
-            if here[key] <= self._seen[key]:
-                continue
-            self._seen[key] = here[key]
+        for item in self._seen.new(items, digest_json):
             text = item.get("content")
             if item.get("role") == "user" and isinstance(text, str) and self._said[text] > 0:
                 self._said[text] -= 1
