@@ -18,7 +18,7 @@ import uuid_utils
 from dalsegno.errors import SessionMissing
 from dalsegno.log.amend_requests import KIND, details_of
 from dalsegno.log.audit import AdminAction, read_actions, write_action
-from dalsegno.log.history import PartitionSource, SessionRecords, SessionSource
+from dalsegno.log.history import SessionRecords, SessionSource
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import Receipt
 from dalsegno.log.session import Session
@@ -85,12 +85,7 @@ def amend(
 
 
 def _read(publisher: Publisher, session_id: str, source: SessionSource | None) -> SessionRecords:
-    topic, partition = publisher.topic, publisher.partition_of(session_id)
-    high = publisher.transport.bounds(topic, partition).high
-    chosen = source or PartitionSource(
-        publisher.transport, publisher.prefix, topic, publisher.partitions, publisher.schemas
-    )
-    records = chosen.read(session_id, high)
+    records = (source or publisher.log_source()).read(session_id, publisher.high(session_id))
     if not records.placed:
         raise SessionMissing(
             f"the log holds no session {session_id}",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from dalsegno.errors import BadLine, DalsegnoError, InvalidEvent, SessionMissing
-from dalsegno.log.history import STALL_SECONDS, PartitionSource, SessionSource
+from dalsegno.log.history import STALL_SECONDS, SessionSource
 from dalsegno.log.json_values import strict_json, to_values
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import Pending
@@ -117,13 +117,6 @@ def _refuse(field: str, found: str, wanted: str) -> NoReturn:
     raise InvalidEvent(f"{field or 'the line'} is {found}", wanted=wanted, todo="correct the line", field=field)
 
 
-def log_source(publisher: Publisher) -> SessionSource:
-    """The log alone, read from the start of a session's partition."""
-    return PartitionSource(
-        publisher.transport, publisher.prefix, publisher.topic, publisher.partitions, publisher.schemas
-    )
-
-
 class KnownSessions:
     """Which sessions the log held when their partition was first looked at: its state, and the log behind that."""
 
@@ -157,7 +150,7 @@ class _Lines:
         tell: Callable[[str], None],
     ) -> None:
         self._publisher, self._name, self._known, self._tell = publisher, name, known, tell
-        self._source = source or log_source(publisher)
+        self._source = source or publisher.log_source()
         self._sessions: dict[str, Session] = {}
         self._acknowledged = Acknowledged()
         self._first_offsets: dict[int, Offset] = {}

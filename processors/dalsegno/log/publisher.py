@@ -30,6 +30,7 @@ from dalsegno.errors import (
     Unavailable,
     Unsent,
 )
+from dalsegno.log.history import SCHEMA_TIMEOUT_SECONDS, PartitionSource
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending, close_behind, unsent
 from dalsegno.log.schema_set import SchemaSet, WriterSchema
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from dalsegno.log.session import Session
     from dalsegno.log.writer import SessionWriter
     from dalsegno.storage.blobs import Blobs
-
-SCHEMA_TIMEOUT_SECONDS = 30.0
 
 
 def default_writer() -> str:
@@ -176,6 +175,14 @@ class Publisher:
 
     def partition_of(self, session_id: str) -> int:
         return partition_of(session_id, self.partitions)
+
+    def high(self, session_id: str) -> Offset:
+        """The high watermark of the session's partition, read uncommitted."""
+        return self.transport.bounds(self.topic, self.partition_of(session_id)).high
+
+    def log_source(self) -> PartitionSource:
+        """Where a session's records come from if nothing but the log is at hand: its partition, read from the start."""
+        return PartitionSource(self.transport, self.prefix, self.topic, self.partitions, self.schemas)
 
     def acknowledge_schemas(self, writers: Iterable[WriterSchema], timeout: float = SCHEMA_TIMEOUT_SECONDS) -> None:
         """Make sure that the log explains itself: these schemas are stored in it before this returns.

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
-from dalsegno.errors import SessionSuperseded, Usage
+from dalsegno.errors import SessionSuperseded, Usage, WaitTimeout
 from dalsegno.log.calls import ToolCall, request_call
 from dalsegno.log.children import end_child, start_child
 from dalsegno.log.drafting import Chain
-from dalsegno.log.history import SessionRecords, SessionSource, understand
-from dalsegno.log.publisher import Publisher
-from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending
+from dalsegno.log.history import SessionRecords, understand
+from dalsegno.log.receipts import Pending
 from dalsegno.log.recovery import Resolve, recovery_of
-from dalsegno.log.redaction import Redactor
 from dalsegno.log.takeover import Claim, check_log_has, check_no_rival
-from dalsegno.log.writer import SessionWriter, now_micros
+from dalsegno.log.writer import SessionWriter
 from dalsegno.model.ids import Offset
 from dalsegno.model.records import Actor
 
@@ -43,35 +40,10 @@ class Session(SessionWriter):
     Raises InvalidSessionId; an id with ``~`` is a fork's, and the first append refuses it where the session is none.
     """
 
-    def __init__(
-        self,
-        publisher: Publisher,
-        session_id: str,
-        *,
-        check_rules: bool = True,
-        actor: Actor | tuple[str, str] = ("HARNESS", "harness"),
-        clock: Callable[[], int] = now_micros,
-        source: SessionSource | None = None,
-        traceparent: str | Callable[[], str | None] | None = None,
-        redact: Redactor | None = None,
-        close_timeout: float = CLOSE_TIMEOUT_SECONDS,
-    ) -> None:
-        super().__init__(
-            publisher,
-            session_id,
-            check_rules=check_rules,
-            actor=actor,
-            clock=clock,
-            source=source,
-            traceparent=traceparent,
-            redact=redact,
-            close_timeout=close_timeout,
-        )
-        # Where `read_back` goes on: what lies below was seen by this writer (None: nothing was).
-        self._seen_to: Offset | None = None
-        self.calls_of_children: dict[str, str] = {}
-        self.last_resume: SessionRecords | None = None
-        """What the last resume read: ``records_read`` is its cost."""
+    # Where `read_back` goes on: what lies below was seen by this writer (None: nothing was).
+    _seen_to: Offset | None = None
+    last_resume: SessionRecords | None = None
+    """What the last resume read: ``records_read`` is its cost."""
 
     # --- what takes work off a producer ------------------------------------------------------------------------------
 
@@ -105,8 +77,10 @@ class Session(SessionWriter):
         default); (4) read up to that record's own offset: a rival recovery of that epoch or above means
         SessionSuperseded, or to start again as often as ``retries`` says.
 
-        A crash after (3) leaves a recovery that the next one raises its epoch above. Raises SessionMissing,
-        SessionHeld, SnapshotAheadOfLog, SessionSuperseded, WaitTimeout.
+        ``timeout``: seconds for the reports of this writer's events; the reading in (2) may take longer, as long as
+        something comes. A crash after (3) leaves a recovery that the next one raises its epoch above.
+
+        Raises SessionMissing, SessionHeld, SnapshotAheadOfLog, SessionSuperseded, WaitTimeout.
         """
         deadline = time.monotonic() + timeout
         with self._lock:
@@ -127,7 +101,7 @@ class Session(SessionWriter):
         """
         with self._lock:
             self._wait_for_reports(time.monotonic() + timeout)
-            high = self._high()
+            high = self.publisher.high(self.session_id)
             self._check_no_rival(self._seen_to, high, timeout)
             self._seen_to = high
 
@@ -136,13 +110,18 @@ class Session(SessionWriter):
         self.publisher.transport.ready()
         late = self._flush(deadline)
         if late:
-            late[0].result(0.0)  # raises: the wait has reached its limit
+            raise WaitTimeout(
+                f"{len(late)} events of session {self.session_id} have no report yet, from seq {late[0].seq} on",
+                wanted="the log's report on every event before the session is read",
+                todo="try again: the reports still come",
+                session_id=self.session_id,
+            )
 
     def _resume_once(self, resolve: Resolve | None, deadline: float, actor: Actor | tuple[str, str] | None) -> Pending:
         # (1)
-        up_to = self._high()
+        up_to = self.publisher.high(self.session_id)
         # (2)
-        source = self._source or self._log_source()
+        source = self._records_from()
         records = source.read(self.session_id, up_to)
         self.last_resume = records
         check_log_has(self.publisher, self.session_id, records, up_to)

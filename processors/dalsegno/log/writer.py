@@ -19,12 +19,12 @@ from typing import Any, Self
 
 from dalsegno.errors import Conflict, DalsegnoError, InvalidEvent, SessionBroken, WaitTimeout
 from dalsegno.log.drafting import Chain, Draft, Drafter, Overlay
-from dalsegno.log.history import PartitionSource, SessionSource, inherit_from_parent
+from dalsegno.log.history import SessionSource, inherit_from_parent
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending, close_behind, unsent
 from dalsegno.log.redaction import Redactor
 from dalsegno.model.events import NewEvent, Origin, Redaction
-from dalsegno.model.ids import FORK_MARK, EventKey, Offset, check_session_id
+from dalsegno.model.ids import FORK_MARK, EventKey, check_session_id
 from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState
 from dalsegno.model.payloads import SubSessionOutcome
 from dalsegno.model.records import Actor, Event
@@ -36,7 +36,7 @@ def now_micros() -> int:
 
 
 class SessionWriter:
-    """Appends to one session. See ``Session``, which also takes sessions over."""
+    """Appends to one session. See ``Session``, which also takes sessions over, for what the arguments mean."""
 
     def __init__(
         self,
@@ -68,6 +68,8 @@ class SessionWriter:
         self._close_timeout = close_timeout
         self.outcome: SubSessionOutcome | None = None
         """How the session ended, if this writer appended its end."""
+        self.calls_of_children: dict[str, str] = {}
+        """Session id of each sub-session that was started here -> its call."""
         # The first event of this writer's epoch: a rival of the same epoch has another one.
         self._first: bytes | None = None
 
@@ -267,18 +269,10 @@ class SessionWriter:
     ) -> None:
         await asyncio.to_thread(close_behind, self.close, error)
 
-    # --- where the log stands ---------------------------------------------------------------------------------
+    # --- what the log has ---------------------------------------------------------------------------------------------
 
-    def _log_source(self) -> SessionSource:
-        publisher = self.publisher
-        return PartitionSource(
-            publisher.transport, publisher.prefix, publisher.topic, publisher.partitions, publisher.schemas
-        )
+    def _records_from(self) -> SessionSource:
+        return self._source or self.publisher.log_source()
 
     def _inherit(self, event: Event, child: SessionState) -> None:
-        inherit_from_parent(event, child, self._source or self._log_source(), self._high())
-
-    def _high(self) -> Offset:
-        """The high watermark of the session's partition, read uncommitted."""
-        publisher = self.publisher
-        return publisher.transport.bounds(publisher.topic, publisher.partition_of(self.session_id)).high
+        inherit_from_parent(event, child, self._records_from(), self.publisher.high(self.session_id))

@@ -531,3 +531,21 @@ def test_a_fork_of_what_the_log_does_not_hold_is_refused(first: Publisher) -> No
     with pytest.raises(SessionHeld) as caught:
         fork(first, parent, events.Ref(seq=3, hash=bytes(32)), "s-1~a")
     assert caught.value.data["reason"] == "PARENT_MISSING"
+
+
+def test_a_resume_does_not_read_while_any_event_has_no_report(
+    first: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the first of those that were late has its report by now."""
+    session = begin(first)
+    settled = session.append(note())
+    settled.result(5)
+    transport = first.transport
+    assert isinstance(transport, MemoryTransport)
+    transport.hold()
+    waiting = session.append(note())
+    monkeypatch.setattr(session, "_flush", lambda _deadline: [settled, waiting])
+    with pytest.raises(WaitTimeout, match="2 events of session s-1"):
+        session.resume()
+    transport.release()
+    assert session.last_resume is None
