@@ -8,7 +8,7 @@ is. Anything else that is wrong is an error that names the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from dalsegno.importers.json_file import bad_file, foreign, kind_of, parse_json,
 from dalsegno.importers.payload import digest_of
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
+_MOST_NAMED = 3
 _BLANK = re.compile(rb"[ \t\r]*\Z")
 _TORN = re.compile(rb"[ \t\r]*\{|\0+\Z")
 """The beginning of an object, or the zeros that a crashed machine leaves where data was not yet written."""
@@ -74,6 +75,12 @@ def read_lines(path: Path, wanted: str, report: ImportReport, max_line_bytes: in
             start += len(raw)
     if not whole:
         raise bad_file(path, "", "no whole line in it" if number else "the file is empty", wanted)
+
+
+def warning_of(found: str, lines: Sequence[int]) -> str:
+    """What was found in these lines, by number."""
+    more = len(lines) - _MOST_NAMED
+    return f"{found}: line {', '.join(map(str, lines[:_MOST_NAMED]))}" + (f" and {more} more" if more > 0 else "")
 
 
 def _line(path: Path, number: int, raw: bytes, wanted: str) -> Line:

@@ -14,13 +14,16 @@ from dalsegno.importers.swe_agent import SweAgentImporter
 from dalsegno.importers.temporal import TemporalImporter
 
 IMPORTERS: dict[str, type[Importer]] = {
-    "atif": AtifImporter,
-    "claude-code": ClaudeCodeImporter,
-    "codex": CodexImporter,
-    "inspect": InspectImporter,
-    "mini-swe-agent": MiniSweAgentImporter,
-    "openhands": OpenHandsImporter,
-    "otel": OtelImporter,
-    "swe-agent": SweAgentImporter,
-    "temporal": TemporalImporter,
+    kind.name: kind
+    for kind in (
+        AtifImporter,
+        ClaudeCodeImporter,
+        CodexImporter,
+        InspectImporter,
+        MiniSweAgentImporter,
+        OpenHandsImporter,
+        OtelImporter,
+        SweAgentImporter,
+        TemporalImporter,
+    )
 }

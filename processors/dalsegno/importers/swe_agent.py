@@ -44,7 +44,7 @@ class SweAgentImporter(Importer):
     """SWE-agent, 0.x and 1.x."""
 
     name = "swe-agent"
-    about = "SWE-agent's .traj, 0.x and 1.x"
+    about = "SWE-agent's trajectories, 0.x and 1.x (.traj)"
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         document = read_object(path, _WANTED, needs=("trajectory", "history", "info"))

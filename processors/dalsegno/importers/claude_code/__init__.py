@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
 from dalsegno.importers.claude_code.branches import Branches
@@ -20,14 +19,13 @@ from dalsegno.importers.json_file import foreign
 from dalsegno.importers.json_lines import Line, read_lines
 
 WANTED = "a session of Claude Code (JSONL)"
-_MOST_LINES = 3
 
 
 class ClaudeCodeImporter(Importer):
     """``Importer`` of Claude Code's sessions."""
 
-    name: ClassVar[str] = "claude-code"
-    about: ClassVar[str] = "Claude Code: <session id>.jsonl of a project's folder"
+    name = "claude-code"
+    about = "Claude Code's sessions (<session id>.jsonl in a project's folder)"
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         seen = Findings()
@@ -35,11 +33,7 @@ class ClaudeCodeImporter(Importer):
         for line in read_lines(path, WANTED, report):
             branches.feed(_native(path, line))
         yield from branches.end(self.ended)
-        for said, lines in seen.told():
-            if lines:
-                more = len(lines) - _MOST_LINES
-                numbers = ", ".join(map(str, lines[:_MOST_LINES])) + (f" and {more} more" if more > 0 else "")
-                report.warnings.append(f"{said}: line {numbers}")
+        report.warnings += seen.told()
 
 
 def _native(path: Path, line: Line) -> Native:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
+from dalsegno.importers.claude_code.content import texts_in
 from dalsegno.importers.claude_code.records import Native
 from dalsegno.importers.payload import count
 from dalsegno.importers.transcript import Transcript
@@ -68,15 +68,7 @@ class Compaction:
                 boundary.fields.drop(f"compactMetadata.{name}")
 
     def _forget(self, preserved: Any) -> list[str]:
-        kept = set(_texts(preserved))
+        kept = set(texts_in(preserved))
         forgotten = list(dict.fromkeys(item for uuid, item in self._items if uuid not in kept))
         self._items = [each for each in self._items if each[0] in kept]
         return forgotten
-
-
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)

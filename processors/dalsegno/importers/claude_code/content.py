@@ -51,20 +51,11 @@ def usage_of(message: dict[str, Any]) -> Usage:
     )
 
 
-def result_text(block: dict[str, Any]) -> str:
-    """The text of a tool's result."""
-    content = block.get("content")
-    if isinstance(content, str):
-        return content
-    items = content if isinstance(content, list) else []
-    return "\n".join(item["text"] for item in items if isinstance(item, dict) and isinstance(item.get("text"), str))
-
-
 def without_copies(value: Any, *originals: tuple[str, Any]) -> Any:
     """The value with every longer text that one of the originals holds too replaced by ``{"copy_of": <its name>}``."""
     where: dict[str, str] = {}
     for name, original in originals:
-        for text in _texts(original):
+        for text in texts_in(original):
             if len(text) >= COPY_MIN_CHARACTERS:
                 where.setdefault(text, name)
     return _cut(value, where)
@@ -80,12 +71,13 @@ def _cut(value: Any, where: dict[str, str]) -> Any:
     return value
 
 
-def _texts(value: Any) -> Iterable[str]:
+def texts_in(value: Any) -> Iterable[str]:
+    """Every text in a value, names left out."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+            yield from texts_in(item)
 
 
 def _decoded(data: Any) -> bytes | None:

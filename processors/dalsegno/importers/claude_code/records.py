@@ -7,7 +7,7 @@ from typing import Any
 
 from dalsegno.importers.builder import Source
 from dalsegno.importers.fields import Fields
-from dalsegno.importers.json_lines import Line
+from dalsegno.importers.json_lines import Line, warning_of
 from dalsegno.importers.payload import clean_text, digest_json, parse_time, short_text
 
 SPOKEN = frozenset({"user", "assistant"})
@@ -46,8 +46,8 @@ class Findings:
     orphans: list[int] = field(default_factory=list)
     busy: list[int] = field(default_factory=list)
 
-    def told(self) -> list[tuple[str, list[int]]]:
-        return [
+    def told(self) -> list[str]:
+        found = [
             ("no time of their own, so that their events stand at that of the line before", self.timeless),
             ("a time before that of the line above, which their events do not go back to", self.backwards),
             ("results of calls that nobody asked for in their session, kept as notes", self.loose),
@@ -55,6 +55,7 @@ class Findings:
             ("their parent is not in the file: they stand behind the line above", self.orphans),
             ("a branch from where calls were open: a session of its own instead of a fork", self.busy),
         ]
+        return [warning_of(said, lines) for said, lines in found if lines]
 
 
 class Native:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from dalsegno.importers.builder import Added, Source
-from dalsegno.importers.claude_code.content import result_text, without_copies
+from dalsegno.importers.claude_code.content import without_copies
 from dalsegno.importers.claude_code.records import Findings, Native
-from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, short_text
+from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, content_text, short_text
 from dalsegno.importers.transcript import OpenCall, Transcript
 from dalsegno.model.events import (
     ApprovalDenied,
@@ -59,7 +59,7 @@ class Results:
         for opened, block in found:
             if self._one(opened, block, told, native.source) or told is None:
                 continue
-            text = result_text(block)
+            text = content_text(block.get("content"))
             if not isinstance(told, str) or told not in (text, f"Error: {text}"):
                 rest = without_copies(told, ("result", block.get("content")), ("arguments", opened.wanted.given))
                 data = {"tool_call_id": opened.call.id, "toolUseResult": rest}
@@ -71,7 +71,7 @@ class Results:
 
     def _one(self, opened: OpenCall, block: dict[str, Any], told: Any, source: Source) -> bool:
         """One result; True where its event holds what the harness told of it too."""
-        call, name, text = opened.call, opened.wanted.name, result_text(block)
+        call, name, text = opened.call, opened.wanted.name, content_text(block.get("content"))
         failed = block.get("is_error") is True
         if call.id in self._children:
             self._child_ended(opened, block, failed, source)

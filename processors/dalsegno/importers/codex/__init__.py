@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
 from dalsegno.importers.codex.records import Findings, Native, usable_id
@@ -22,14 +22,13 @@ from dalsegno.importers.json_lines import Line, read_lines
 from dalsegno.importers.opening import session_id_of
 
 WANTED = "a Codex rollout (JSONL)"
-_MOST_LINES = 3
 
 
 class CodexImporter(Importer):
     """``Importer`` of Codex CLI's rollouts."""
 
-    name: ClassVar[str] = "codex"
-    about: ClassVar[str] = "Codex CLI: rollout-*.jsonl"
+    name = "codex"
+    about = "Codex CLI's rollouts (rollout-*.jsonl)"
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         parts = _Parts(self.id, report)
@@ -45,7 +44,7 @@ class CodexImporter(Importer):
                 section.feed(native)
         assert section is not None  # read_lines raises where there is no line
         yield section.ended() if self.ended else section.cut_off()
-        parts.warn()
+        report.warnings += parts.findings.told()
 
 
 class _Parts:
@@ -73,17 +72,6 @@ class _Parts:
                 + ": it is named by that line"
             )
         return Section(self._importer, session_id, own, native, self._report, self.findings)
-
-    def warn(self) -> None:
-        """What is said once, at the end of the file."""
-        for lines, said in (
-            (self.findings.timeless, "no time that can be read, so that their events have none"),
-            (self.findings.loose, "results of calls that nobody asked for in their session, kept as notes"),
-        ):
-            if lines:
-                more = len(lines) - _MOST_LINES
-                numbers = ", ".join(map(str, lines[:_MOST_LINES])) + (f" and {more} more" if more > 0 else "")
-                self._report.warnings.append(f"{said}: line {numbers}")
 
 
 def _native(path: Path, line: Line, *, first: bool) -> Native:

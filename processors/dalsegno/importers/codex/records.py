@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from dalsegno.importers.builder import Source
 from dalsegno.importers.fields import Fields
-from dalsegno.importers.json_lines import Line
+from dalsegno.importers.json_lines import Line, warning_of
 from dalsegno.importers.payload import parse_time, short_text
 from dalsegno.model.payloads import MessageRole, TurnAbortReason
 
@@ -68,6 +68,13 @@ class Findings:
     timeless: list[int] = field(default_factory=list)
     loose: list[int] = field(default_factory=list)
     """Results of calls that no answer of the session asked for."""
+
+    def told(self) -> list[str]:
+        found = [
+            ("no time that can be read, so that their events have none", self.timeless),
+            ("results of calls that nobody asked for in their session, kept as notes", self.loose),
+        ]
+        return [warning_of(said, lines) for said, lines in found if lines]
 
 
 class Native:

@@ -23,7 +23,7 @@ class InspectImporter(Importer):
     """Inspect's logs."""
 
     name = "inspect"
-    about = "Inspect AI's .json and .eval logs"
+    about = "Inspect AI's logs (.json, .eval)"
 
     def __init__(self, reports: Sequence[Path] = (), *, ended: bool = False, limits: Limits | None = None) -> None:
         super().__init__(reports, ended=ended)

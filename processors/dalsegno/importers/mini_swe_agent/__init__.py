@@ -21,7 +21,7 @@ class MiniSweAgentImporter(Importer):
     """mini-swe-agent, formats 1 and 1.1."""
 
     name = "mini-swe-agent"
-    about = "mini-swe-agent's .traj.json; the verdict of SWE-bench with --report"
+    about = "mini-swe-agent's trajectories (.traj.json); the verdict of SWE-bench with --report"
     takes_reports = True
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:

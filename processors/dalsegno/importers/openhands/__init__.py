@@ -30,7 +30,7 @@ class OpenHandsImporter(Importer):
     """``Importer`` of OpenHands' conversations."""
 
     name = "openhands"
-    about = "A conversation of OpenHands (v0, or the v1 SDK): a JSON list of events, or JSON lines."
+    about = "OpenHands' conversations, v0 and the v1 SDK (a JSON list of events, or JSON lines)"
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         records = _read(path, report)

@@ -26,7 +26,7 @@ class OtelImporter(Importer):
     """``Importer`` of OTLP traces."""
 
     name = "otel"
-    about = "OpenTelemetry traces as JSON (OTLP, Tempo) with gen_ai attributes; one session per trace."
+    about = "OpenTelemetry traces with gen_ai attributes, one session each (OTLP or Tempo as JSON)"
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         traces = read_traces(path, report)

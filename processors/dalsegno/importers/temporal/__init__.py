@@ -20,7 +20,7 @@ class TemporalImporter(Importer):
     """``Importer`` of Temporal's histories."""
 
     name = "temporal"
-    about = "The history of one run of a Temporal workflow (JSON), as `temporal workflow show --output json` gives it."
+    about = "Temporal's workflow histories (JSON of `temporal workflow show --output json`)"
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         yield map_run(self.id, read_history(path, report), report)
