@@ -65,7 +65,10 @@ class Transport(Protocol):
 
 
 class KafkaTransport:
-    """Kafka: one idempotent producer whose reports are served by a thread of its own."""
+    """Kafka: one idempotent producer whose reports are served by a thread of its own.
+
+    It is made when something is sent: who only reads may have no right to write, and needs neither of the two.
+    """
 
     def __init__(self, cfg: KafkaConfig, *, delivery_timeout_seconds: float = DELIVERY_TIMEOUT_SECONDS) -> None:
         self._cfg = cfg
@@ -73,9 +76,8 @@ class KafkaTransport:
         self._lock = threading.Lock()
         self._fatal = False
         self._closed = False
-        self._producer = self._make()
+        self._producer: Producer | None = None
         self._poller = threading.Thread(target=self._poll, name="dalsegno-publisher", daemon=True)
-        self._poller.start()
 
     def send(self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers, done: Done) -> None:
         def report(error: KafkaError | None, message: Message) -> None:
@@ -102,7 +104,7 @@ class KafkaTransport:
                 full = isinstance(error.__cause__, BufferError)
                 if not full or time.monotonic() > deadline:
                     raise
-                self._serve(self._producer, _POLL_SECONDS)
+                self._serve(self._sender(), _POLL_SECONDS)
 
     def _produce(
         self,
@@ -114,7 +116,7 @@ class KafkaTransport:
         report: Callable[[KafkaError | None, Message], None],
     ) -> None:
         try:
-            self._producer.produce(
+            self._sender().produce(
                 topic, partition=partition, key=key, value=value, headers=list(headers), on_delivery=report
             )
         except KafkaException as error:
@@ -131,20 +133,24 @@ class KafkaTransport:
             if not self._fatal or self._closed:
                 return
             old = self._producer
-            old.purge()
-            self._drain(old, QUEUE_TIMEOUT_SECONDS)
-            self._producer = self._make()
+            if old is not None:
+                old.purge()
+                self._drain(old, QUEUE_TIMEOUT_SECONDS)
+                self._producer = self._make()
             self._fatal = False
 
     def flush(self, timeout: float) -> int:
-        return self._drain(self._producer, timeout)
+        return 0 if self._producer is None else self._drain(self._producer, timeout)
 
     def close(self) -> None:
         """What is still queued or under way is given up: reported as purged, which for a record under way means that
         its outcome is unknown."""
-        if self._closed:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._producer is None:
             return
-        self._closed = True
         self._producer.purge()
         self._drain(self._producer, CLOSE_TIMEOUT_SECONDS)
         self._poller.join(CLOSE_TIMEOUT_SECONDS)
@@ -165,6 +171,18 @@ class KafkaTransport:
 
     def refresh_schemas(self, prefix: str, schemas: SchemaSet, timeout: float) -> int:
         return schema_topic.refresh(schemas, self._cfg, prefix, timeout)
+
+    def _sender(self) -> Producer:
+        found = self._producer
+        if found is not None:
+            return found
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the publisher is closed", todo="make a new publisher")
+            if self._producer is None:
+                self._producer = self._make()
+                self._poller.start()
+            return self._producer
 
     def _make(self) -> Producer:
         return producer(
@@ -187,7 +205,7 @@ class KafkaTransport:
 
     def _poll(self) -> None:
         while not self._closed:
-            self._serve(self._producer, _POLL_SECONDS)
+            self._serve(self._sender(), _POLL_SECONDS)
 
     def _serve(self, client: Producer, seconds: float) -> None:
         """Serve reports. A fatal error is raised here, once, by whichever call serves it, and the reports come after
