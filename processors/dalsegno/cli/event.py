@@ -74,7 +74,7 @@ def _nearest(ctx: Context, reader: LocalReader, session_id: str) -> Nearest | No
 @click.argument("session", shell_complete=complete_session)
 @click.argument("event", metavar="SEQ|HASH")
 @click.option(
-    "--content", metavar="FIELD", help="Write nothing but this content, whole, as its bytes: result, or parts.0.blob."
+    "--content", metavar="FIELD", help="Write only the bytes of this content, such as result or parts.0.blob."
 )
 @pass_context
 def show(ctx: Context, session: str, event: str, content: str | None) -> None:

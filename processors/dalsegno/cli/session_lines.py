@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from dalsegno.cli.output import cell, visible
-from dalsegno.cli.times import in_column, moment
+from dalsegno.cli.times import TIME_FIELDS, in_column, moment
 from dalsegno.model.records import Event
 from dalsegno.readers.sessions import Step, is_id, subject_of, summary_of
 
@@ -28,7 +28,8 @@ def beginning(event: Event) -> tuple[str, str, str]:
 def event_line(event: Event, marks: Iterable[str] = ()) -> str:
     """What an event is about; ``marks`` in red behind it."""
     name, subject = subject_of(event)
-    words = " ".join(f"{field}={value}" for field, value in summary_of(event).items())
+    # The line has its time in front; a second one would push out what was said.
+    words = " ".join(f"{field}={value}" for field, value in summary_of(event).items() if field not in TIME_FIELDS)
     parts = (
         *beginning(event),
         cell(subject, _ID_CHARACTERS if is_id(name) else WORDS_CHARACTERS),

@@ -10,6 +10,8 @@ import click
 from dalsegno.cli.context import Context
 
 ISO, RELATIVE, RAW = "iso", "relative", "raw"
+TIME_FIELDS = frozenset({"recorded_at", "occurred_at", "started_at", "ended_at", "clock_start"})
+"""Fields of events that hold microseconds since 1970."""
 _COLUMN = 23
 _STEPS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 

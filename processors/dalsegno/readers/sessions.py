@@ -188,15 +188,15 @@ def subject_of(event: Event) -> tuple[str, str]:
 
 
 def summary_of(event: Event) -> dict[str, Any]:
-    """The small fields of an event beside its subject, and how a note's text begins: what stands in one line."""
+    """The small fields of an event beside its subject, and how its first text begins: what stands in one line."""
     subject, _ = subject_of(event)
     small = {
         name: value
         for name, value in event.body.items()
         if name not in ("meta", subject) and isinstance(value, str | int | bool) and not is_id(name)
     }
-    noted = _text_of(event.body.get("data")) if event.type == "NoteRecorded" else ""
-    return {**small, "data": noted} if noted else small
+    said = ((name, _text_of(value)) for name, value in event.body.items() if name != "meta")
+    return {**small, **dict(islice((each for each in said if each[1]), 1))}
 
 
 def is_id(name: str) -> bool:
@@ -204,11 +204,16 @@ def is_id(name: str) -> bool:
     return name.endswith("_id")
 
 
-def _text_of(blob: Any) -> str:
-    """How a content begins, in one line; "" if it is not inline or no text."""
-    inline = blob.get("inline") if isinstance(blob, Mapping) else None
+def _text_of(value: Any) -> str:
+    """How a content, an error or a list of parts begins, in one line; "" for what holds no text here."""
+    if isinstance(value, list):
+        parts = (each for each in value if isinstance(each, Mapping))
+        return next((text for each in parts if (text := _text_of(each) or _text_of(each.get("blob")))), "")
+    if not isinstance(value, Mapping):
+        return ""
+    said = value.get("inline") or value.get("text") or value.get("message")
     try:
-        text = inline.decode() if isinstance(inline, bytes) else ""
+        text = said.decode() if isinstance(said, bytes) else said if isinstance(said, str) else ""
     except UnicodeDecodeError:
         return ""
     return " ".join(text[:_TEXT_CHARACTERS].split())
