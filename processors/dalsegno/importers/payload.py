@@ -21,6 +21,10 @@ PART_MAX_BYTES = 32_768
 MESSAGE_MAX_CHARACTERS = 8192
 """Longest message of an error or a limit; a traceback has its own place."""
 
+TEXT_KINDS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
+"""What providers call the items of a content that are texts."""
+_MEDIA = ("image", "audio", "video", "document")
+
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
 
@@ -120,16 +124,19 @@ class BlobMaker:
     def parts(self, content: Any) -> list[Part]:
         """The content of a message: a text, or a list of texts and other things, as providers write it."""
         items = content if isinstance(content, list) else [content]
-        return [part for item in items if item not in (None, "") for part in [self._item(item)]]
+        return [part for item in items if item not in (None, "") for part in self._item(item)]
 
-    def _item(self, item: Any) -> Part:
+    def _item(self, item: Any) -> list[Part]:
+        """A text as text, and what else is said of it behind it; anything else whole."""
         if isinstance(item, str):
-            return self.part(item)
-        kind = item.get("type") if isinstance(item, dict) else None
-        if kind == "text" and isinstance(item.get("text"), str) and set(item) <= {"type", "text"}:
-            return self.part(item["text"])
-        media = kind in ("image", "image_url", "audio", "video", "document")
-        return Part(kind="MEDIA" if media else "OTHER", name=short_text(kind) or None, blob=self.of_json(item))
+            return [self.part(item)]
+        kind = short_text(item.get("type")) if isinstance(item, dict) else ""
+        if kind in TEXT_KINDS and isinstance(item.get("text"), str):
+            rest = {name: value for name, value in item.items() if name not in ("type", "text") and value}
+            more = [Part(kind="OTHER", name=kind, blob=self.of_json(rest))] if rest else []
+            return [self.part(item["text"]), *more]
+        media = any(word in kind for word in _MEDIA)
+        return [Part(kind="MEDIA" if media else "OTHER", name=kind or None, blob=self.of_json(item))]
 
     def error(self, error_class: Any, message: Any, detail: Any = None) -> ErrorInfo:
         """``detail``, which is kept whole, holds what else is said (a traceback), and a message that is too long."""

@@ -15,25 +15,24 @@ COPY_MIN_CHARACTERS = 200
 """A text shorter than this is no copy worth leaving out."""
 
 
-def part_of(block: dict[str, Any], blobs: BlobMaker) -> Part:
-    """A block that says nothing but its text is that text; a picture is its bytes; anything else stands whole."""
-    kind = block.get("type")
-    text = block.get("text")
-    if kind == "text" and isinstance(text, str):
-        return blobs.part(text)
+def parts_of(blocks: Iterable[dict[str, Any]], blobs: BlobMaker) -> list[Part]:
+    return [part for block in blocks for part in _block(block, blobs)]
+
+
+def _block(block: dict[str, Any], blobs: BlobMaker) -> list[Part]:
+    """A picture is its bytes; what has no form of its own here is kept as that of any provider."""
+    kind = short_text(block.get("type"))
     if kind == "thinking" and isinstance(block.get("thinking"), str):
-        return blobs.part(block["thinking"], "REASONING")
+        return [blobs.part(block["thinking"], "REASONING")]
     if kind == "tool_use":
-        return call_part(wanted_of(block), blobs)
-    if kind in ("image", "document"):
-        given = block.get("source")
-        source: dict[str, Any] = given if isinstance(given, dict) else {}
-        data = _decoded(source.get("data")) if source.get("type") == "base64" else None
-        if data is not None:
-            media_type = short_text(source.get("media_type") or "application/octet-stream")
-            return Part(kind="MEDIA", name=short_text(kind), blob=blobs.of_bytes(data, media_type))
-        return Part(kind="MEDIA", name=short_text(kind), blob=blobs.of_json(block))
-    return Part(kind="OTHER", name=short_text(kind), blob=blobs.of_json(block))
+        return [call_part(wanted_of(block), blobs)]
+    given = block.get("source")
+    source: dict[str, Any] = given if kind in ("image", "document") and isinstance(given, dict) else {}
+    data = _decoded(source.get("data")) if source.get("type") == "base64" else None
+    if data is None:
+        return blobs.parts([block])
+    media_type = short_text(source.get("media_type") or "application/octet-stream")
+    return [Part(kind="MEDIA", name=kind, blob=blobs.of_bytes(data, media_type))]
 
 
 def wanted_of(block: dict[str, Any]) -> Wanted:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from dalsegno.importers.base import ImportReport
 from dalsegno.importers.builder import Added, SessionBuilder, Source
 from dalsegno.importers.claude_code.compaction import Compaction
-from dalsegno.importers.claude_code.content import part_of, usage_of, wanted_of
+from dalsegno.importers.claude_code.content import parts_of, usage_of, wanted_of
 from dalsegno.importers.claude_code.records import (
     BEHIND_ANSWERS,
     CONTEXT,
@@ -210,7 +210,7 @@ class Stream:
             message_id=native.uuid or native.line.ref,
             role="EXTERNAL_AGENT" if self._side else "USER",
             channel="summary" if native.sums_up else channel,
-            parts=[part_of(block, self.transcript.blobs) for block in blocks],
+            parts=parts_of(blocks, self.transcript.blobs),
         )
         actor = HARNESS if native.meta or native.sums_up else AGENT if self._side else USER
         self.transcript.add(event, native.source, actor)
@@ -263,7 +263,7 @@ class Stream:
             finish_reasons=[short_text(stop)] if isinstance(stop, str) else [],
             output_digest=digest_json(blocks),
             tool_calls=requested_calls(message.asked.inference_id, wanted),
-            output=[part_of(block, transcript.blobs) for block in blocks],
+            output=parts_of(blocks, transcript.blobs),
             raw=transcript.blobs.of_json(raw),
         )
         opened = transcript.answer(message.asked, event, wanted, last.source)

@@ -8,12 +8,11 @@ from typing import Any
 
 from dalsegno.importers.codex.records import CALLS, Native
 from dalsegno.importers.json_file import json_in
-from dalsegno.importers.payload import TEXT_TYPE, BlobMaker, exit_code, short_text
+from dalsegno.importers.payload import TEXT_KINDS, TEXT_TYPE, BlobMaker, exit_code
 from dalsegno.importers.wanted import Wanted, call_part, wanted_call
 from dalsegno.model.events import Part
 from dalsegno.model.payloads import ReceiptStatus
 
-_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _EXIT_CODE = re.compile(r"(?:Exit code: |Process exited with code )(-?[0-9]{1,9})\Z")
 _HEAD_LINES = 8
 """The harness puts the exit code above the output, among a few lines of its own."""
@@ -28,12 +27,6 @@ def texts_of(content: Any) -> list[str]:
     return [item["text"] for item in items if _is_text(item)]
 
 
-def parts_of(content: Any, blobs: BlobMaker) -> list[Part]:
-    """A message's content as parts; what is no text stands whole."""
-    items = content if isinstance(content, list) else [] if content is None else [content]
-    return [_part(item, blobs) for item in items]
-
-
 def output_parts(items: Iterable[Native], blobs: BlobMaker) -> list[Part]:
     """All that a model said in one answer."""
     parts: list[Part] = []
@@ -45,7 +38,7 @@ def output_parts(items: Iterable[Native], blobs: BlobMaker) -> list[Part]:
         elif native.payload_type in CALLS:
             parts.append(call_part(wanted_of(native), blobs))
         else:
-            parts += parts_of(payload.get("content"), blobs)
+            parts += blobs.parts(payload.get("content"))
     return parts
 
 
@@ -94,14 +87,4 @@ def status_of(native: Native, code: int | None) -> ReceiptStatus:
 
 
 def _is_text(item: Any) -> bool:
-    return isinstance(item, dict) and str(item.get("type")) in _TEXTS and isinstance(item.get("text"), str)
-
-
-def _part(item: Any, blobs: BlobMaker) -> Part:
-    if isinstance(item, str):
-        return blobs.part(item)
-    if _is_text(item) and not any(value for name, value in item.items() if name not in ("type", "text")):
-        return blobs.part(item["text"])
-    kind = item.get("type") if isinstance(item, dict) else None
-    media = isinstance(kind, str) and ("image" in kind or "audio" in kind)
-    return Part(kind="MEDIA" if media else "OTHER", name=short_text(kind) or None, blob=blobs.of_json(item))
+    return isinstance(item, dict) and str(item.get("type")) in TEXT_KINDS and isinstance(item.get("text"), str)

@@ -254,7 +254,7 @@ class Section:
         else:
             native.fields.take("id")
         self._message_ids.add(message_id)
-        parts = items.parts_of(native.fields.take("content"), self._transcript.blobs)
+        parts = self._transcript.blobs.parts(native.fields.take("content"))
         event = MessageReceived(message_id=message_id, role=role, parts=parts)
         self._transcript.add(event, native.source, actor)
 

@@ -37,19 +37,7 @@ def parts_of(message: dict[str, Any], blobs: BlobMaker) -> list[Part]:
     reasoning = message.get("reasoning_content")
     if isinstance(reasoning, str) and reasoning:
         parts.append(blobs.part(reasoning, "REASONING"))
-    content = message.get("content")
-    items = content if isinstance(content, list) else [content] if content else []
-    return parts + [content_part(item, blobs) for item in items]
-
-
-def content_part(item: Any, blobs: BlobMaker) -> Part:
-    """One item of a message's content: a text, or something that is kept as it is."""
-    if isinstance(item, str):
-        return blobs.part(item)
-    if isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str):
-        return blobs.part(item["text"])
-    kind = short_text(item.get("type")) if isinstance(item, dict) else ""
-    return Part(kind="MEDIA" if "image" in kind else "OTHER", name=kind or None, blob=blobs.of_value(item))
+    return parts + blobs.parts(message.get("content"))
 
 
 def _calls(message: dict[str, Any]) -> list[Wanted]:

@@ -15,7 +15,7 @@ from dalsegno.importers.base import ImportedSession, ImportReport
 from dalsegno.importers.builder import Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.openhands.actions import ACTION, answer_of, group_at, says_all, wanted_of
-from dalsegno.importers.openhands.completions import content_part, parts_of
+from dalsegno.importers.openhands.completions import parts_of
 from dalsegno.importers.openhands.conversation import USER, Conversation
 from dalsegno.importers.openhands.leave import Leave
 from dalsegno.importers.openhands.records import Answer, Record, given_to, native_id
@@ -173,8 +173,7 @@ class _Mapping:
         by_user = fields.data.get("source") == "user"
         fields.take("llm_message")
         parts = parts_of(said, self.blobs)
-        extended = fields.take("extended_content", [])
-        parts += [content_part(item, self.blobs) for item in extended] if isinstance(extended, list) else []
+        parts += self.blobs.parts(fields.take("extended_content"))
         id_ = native_id(fields.data.get("id"))
         message_id = self.talk.number("m") if id_ is None else short_text(id_, 128)
         if id_ is not None:

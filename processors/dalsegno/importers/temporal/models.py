@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.given import Seen
-from dalsegno.importers.payload import JSON_TYPE, BlobMaker, count, digest_json, json_bytes, short_text
+from dalsegno.importers.payload import BlobMaker, count, digest_json, short_text
 from dalsegno.importers.wanted import Wanted, call_part, wanted_call
 from dalsegno.model.events import Part, Usage
 
@@ -87,15 +87,7 @@ def parts_of(item: dict[str, Any], blobs: BlobMaker) -> list[Part]:
     if item.get("type", "message") != "message" or not isinstance(content, list):
         kind = "REASONING" if item.get("type") == "reasoning" else "OTHER"
         return [Part(kind=kind, name=short_text(item.get("type")) or None, blob=blobs.of_json(item))]  # type: ignore[arg-type]
-    return [_content(each, blobs) for each in content]
-
-
-def _content(item: Any, blobs: BlobMaker) -> Part:
-    text = item.get("text") if isinstance(item, dict) else item
-    if isinstance(text, str) and not (isinstance(item, dict) and item.get("annotations")):
-        return blobs.part(text)
-    kind = short_text(item.get("type")) if isinstance(item, dict) else ""
-    return Part(kind="OTHER", name=kind or None, blob=blobs.of_bytes(json_bytes(item), JSON_TYPE))
+    return blobs.parts(content)
 
 
 class Given:
