@@ -1,4 +1,4 @@
-"""What several nouns of the command line share: who asks, confirmations, and times that people can read."""
+"""What several nouns of the command line share: who asks, what is confirmed, what is read, which one is meant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,8 +16,10 @@ import click
 from dalsegno.cli.context import Context
 from dalsegno.errors import Failed, NotFound, Unavailable, Usage
 from dalsegno.log import admin
+from dalsegno.log.amend_requests import Requests, read_requests
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.transport import KafkaTransport
 from dalsegno.projections import registry
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.replay.execute import Conductor
@@ -80,6 +82,12 @@ def view_of_log(ctx: Context, reader: LocalReader, session_id: str) -> View | No
         return None
     today = admin.topic_facts(ctx.kafka, topic_name(ctx.prefix, EVENTS)).topic_id
     return view if view.reads.identity().topic_id == today else None
+
+
+def audited_requests(ctx: Context) -> Requests:
+    """What operators asked to have amended: only the log's admin audit says it."""
+    with closing(KafkaTransport(ctx.kafka)) as transport:
+        return read_requests(transport, ctx.prefix)
 
 
 @contextmanager

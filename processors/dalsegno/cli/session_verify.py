@@ -8,13 +8,11 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import lines_of, open_reader, whole_id
+from dalsegno.cli.common import audited_requests, lines_of, open_reader, whole_id
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import DalsegnoError, Failed, HistoryRefuted
-from dalsegno.log.amend_requests import requests_in
-from dalsegno.log.audit import read_actions
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.readers.proof import Audit, Proof
@@ -59,8 +57,8 @@ def _view(reader: LocalReader, session: str) -> View | None:
 
 
 def _of_log(ctx: Context, session: str, view: View | None) -> Proof:
+    audit = Audit(audited_requests(ctx))
     with closing(KafkaTransport(ctx.kafka)) as transport:
-        audit = Audit(requests_in(read_actions(transport, ctx.prefix)))
         return prove_log(transport, ctx.prefix, session, audit, view)
 
 
@@ -70,8 +68,7 @@ def _of_file(ctx: Context, session: str, file: str, view: View | None) -> tuple[
         section = section_of(lines, session)
     audit = Audit()
     if needs_audit(section):  # only it can vouch for amendments, and only a broker has it
-        with closing(KafkaTransport(ctx.kafka)) as transport:
-            audit = Audit(requests_in(read_actions(transport, ctx.prefix)))
+        audit = Audit(audited_requests(ctx))
     if view is not None and not is_of_log(section, view):
         note(f"{view.source} is of another log than the export, so a cut tail cannot be seen")
         view = None

@@ -13,13 +13,13 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import open_reader
+from dalsegno.cli.common import audited_requests, open_reader
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, emit, note
 from dalsegno.cli.progress import Show, bars
 from dalsegno.errors import Failed, NotFound, TopicMissing, VerifyDiffers
 from dalsegno.projections import registry
-from dalsegno.readers.log import KafkaLog, audited_requests
+from dalsegno.readers.log import KafkaLog
 from dalsegno.readers.verify import Report, Verifier
 from dalsegno.replay.execute import Progress
 from dalsegno.snapshots.catalog import Catalog, read_catalog
@@ -52,7 +52,7 @@ def command(ctx: Context, partition: tuple[int, ...], no_snapshot: bool) -> None
             registry.chosen(),
             ctx.store,
             None if no_snapshot else _catalog(ctx),
-            audited_requests(ctx.kafka, ctx.prefix),
+            audited_requests(ctx),
             scratch,
             watch.progress,
         )

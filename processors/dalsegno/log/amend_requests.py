@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from dalsegno.log.audit import AdminAction, canonical
+from dalsegno.log.audit import AdminAction, canonical, read_actions
+from dalsegno.log.transport import Transport
 from dalsegno.model.amending import Target
 from dalsegno.model.amendments import Amendment, Stub
 from dalsegno.model.records import CONTROL_SEQ
@@ -44,6 +45,11 @@ class Requests(NamedTuple):
         if amendment.refused or request.details != said:
             return f"request {id_} of the admin audit asks for something else"
         return None
+
+
+def read_requests(transport: Transport, prefix: str) -> Requests:
+    """All of the admin audit; none where that topic is missing, so that every amendment is named."""
+    return requests_in(read_actions(transport, prefix))
 
 
 def requests_in(actions: Iterable[AdminAction]) -> Requests:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
-from dalsegno.errors import TopicMissing
 from dalsegno.log import admin
-from dalsegno.log.amend_requests import Requests, requests_in
-from dalsegno.log.audit import actions_in, audit_topic
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_range
 from dalsegno.log.record import Batch
 from dalsegno.log.schema_topic import read_schemas
 from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.model.cursor import LogFacts
-
-log = logging.getLogger("dalsegno.readers")
 
 
 class KafkaLog:
@@ -42,13 +36,3 @@ class KafkaLog:
         if self._schemas is None:
             self._schemas = read_schemas(self._kafka, self._prefix)
         return self._schemas
-
-
-def audited_requests(kafka: KafkaConfig, prefix: str) -> Requests:
-    """The requests in the admin audit; none where that topic is missing, so that every amendment is named."""
-    topic = audit_topic(prefix)
-    try:
-        return requests_in(actions_in(read_range(kafka, topic, 0)))
-    except TopicMissing:
-        log.warning("audit_topic_missing", extra={"topic": topic})
-        return Requests()

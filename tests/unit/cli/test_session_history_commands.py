@@ -50,7 +50,7 @@ def say(house: House, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, capsys: p
     for name in [name for name in os.environ if name.startswith("DALSEGNO_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(house.data.parent)
-    for module in (session_tail, session_verify):
+    for module in (common, session_tail, session_verify):
         monkeypatch.setattr(module, "KafkaTransport", lambda _: log.connect())
     monkeypatch.setattr(session_amend, "Publisher", lambda *_, **__: Publisher(log.connect(), prefix=PREFIX))
     monkeypatch.setattr(event, "_publisher", lambda _: Publisher(log.connect(), prefix=PREFIX))
