@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from dalsegno.cli.answers import say_position
 from dalsegno.cli.common import lines_of, open_reader, view_of_log
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
@@ -89,7 +90,7 @@ def show(ctx: Context, session: str, event: str, content: str | None) -> None:
             click.echo("\n".join(text_lines(_lines(shown))))
         else:
             emit(ctx, _whole(shown))
-        note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+        say_position(reader, found)
 
 
 def _whole(found: FoundEvent) -> dict[str, Any]:

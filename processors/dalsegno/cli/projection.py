@@ -8,16 +8,15 @@ from typing import Any
 
 import click
 
+from dalsegno.cli.answers import row_values, say_position, say_positions
 from dalsegno.cli.common import one_match, open_reader
 from dalsegno.cli.completion import complete_projection, complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
-from dalsegno.cli.session import positions
-from dalsegno.cli.times import moment
 from dalsegno.errors import NotFound, Usage
 from dalsegno.log.topics import projection_topic
 from dalsegno.projections import registry
-from dalsegno.projections.base import Projection, RowId, values_of
+from dalsegno.projections.base import Projection, RowId
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.rows import rollup_rows, session_rows
 from dalsegno.readers.sessions import find_session
@@ -60,7 +59,7 @@ def get(ctx: Context, name: str, session: str | None, row_id: tuple[str, ...], l
         shown = [_shown(ctx, *row) for row in islice(rows, limit + 1)]
         emit(ctx, shown[:limit], _columns(shown))
         if session is None:
-            positions(reader)
+            say_positions(reader)
         if len(shown) > limit:
             note(f"the first {limit}; --limit shows more")
 
@@ -84,7 +83,7 @@ def _of_session(
     reader: LocalReader, projection: Projection[Any], session: str, row_id: tuple[str, ...]
 ) -> Iterator[tuple[RowId, Any]]:
     found = find_session(reader, session)
-    note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+    say_position(reader, found)
     wanted = [str(part) for part in row_id]
     rows = (row for row in session_rows(found, projection.name) if not wanted or list(map(str, row[0])) == wanted)
     first = next(rows, None)
@@ -102,11 +101,7 @@ def _sums(reader: LocalReader, projection: Projection[Any]) -> Iterator[tuple[Ro
 
 
 def _shown(ctx: Context, row_id: RowId, row: Any) -> dict[str, Any]:
-    values = values_of(row)
-    for name, value in values.items():
-        if name.endswith("_at") and (value is None or isinstance(value, int)):
-            values[name] = moment(value)
-    return {"id": " ".join(map(str, row_id)) if ctx.output == "text" else list(row_id), **values}
+    return {"id": " ".join(map(str, row_id)) if ctx.output == "text" else list(row_id), **row_values(row)}
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import click
 
+from dalsegno.cli.answers import row_values, say_position, say_positions
 from dalsegno.cli.common import open_reader, some
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
@@ -14,14 +15,14 @@ from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.cli.session_amend import amend
 from dalsegno.cli.session_at import show_at
 from dalsegno.cli.session_export import export
-from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, json_event, json_step, mark, row_values, step_line
+from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, json_event, json_step, mark, step_line
 from dalsegno.cli.session_tail import tail
 from dalsegno.cli.session_verify import verify
 from dalsegno.cli.times import moment
 from dalsegno.errors import Usage
+from dalsegno.model.lifecycle import RULES
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow, SessionStatus
-from dalsegno.readers.local import SNAPSHOT, LocalReader
 from dalsegno.readers.sessions import (
     Found,
     Step,
@@ -67,7 +68,7 @@ def list_(ctx: Context, status: str | None, has: tuple[str, ...], limit: int) ->
     with open_reader(ctx) as reader:
         found = list_sessions(reader, limit, keep)
         emit(ctx, [_list_row(each) for each in found], _LIST)
-        positions(reader)
+        say_positions(reader)
         if len(found) == limit:
             note(f"the newest {limit}; --limit shows more")
 
@@ -86,7 +87,7 @@ def show(ctx: Context, session: str, detailed: bool, reverse: bool, at: int | No
         found = find_session(reader, session)
         if at is not None:
             show_at(ctx, reader, found, at, detailed=detailed)
-            note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+            say_position(reader, found)
             return
         shown: Iterator[Step] = steps(reader, found)
         if reverse:
@@ -100,7 +101,7 @@ def show(ctx: Context, session: str, detailed: bool, reverse: bool, at: int | No
                 "superseded": list(map(_json_superseded, superseded(found))),
             }
             emit_with(ctx, head, "events", map(json_step, shown))
-        note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+        say_position(reader, found)
 
 
 def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) -> None:
@@ -111,8 +112,10 @@ def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) ->
         click.echo(_amendment_line(event))
         if detailed:
             click.echo(f"        {dumps(event.body)}")
+    broken: set[str] = set()
     for step in shown:
         click.echo(step_line(step))
+        broken.update(step.verdict.violations, step.verdict.findings)
         if detailed:
             click.echo(f"        {dumps(step.event.body)}")
     for lost in superseded(found):
@@ -123,20 +126,8 @@ def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) ->
             click.echo(f"        {dumps(event.body)}")
     if found.row.held_reason is not None:
         click.echo(mark(f"HELD at seq {found.row.held_seq}: {found.row.held_reason}"))
-
-
-def positions(reader: LocalReader) -> None:
-    """Say on stderr what the answer is true at, and what it does not cover."""
-    views = reader.views()
-    note(f"true at {reader.prefix}.events:{','.join(view.position for view in views.values())}")
-    restored = [str(view.partition) for view in views.values() if view.source.startswith(SNAPSHOT)]
-    if restored:
-        note(f"partitions {', '.join(restored)} are not here: answered from their newest snapshots")
-    missing = reader.missing()
-    if missing:
-        note(
-            f"partitions {', '.join(map(str, missing))} are neither here nor in a snapshot; their sessions are missing"
-        )
+    for rule in sorted(broken):
+        note(f"{rule}: {RULES[rule]}")
 
 
 def _list_row(found: Found) -> dict[str, Any]:

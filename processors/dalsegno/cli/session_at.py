@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from dalsegno.cli.answers import row_values
 from dalsegno.cli.context import Context
 from dalsegno.cli.output import cell, dumps, emit
-from dalsegno.cli.session_lines import json_step, row_values, step_line
+from dalsegno.cli.session_lines import json_step, step_line
 from dalsegno.readers.at import session_at
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import SESSIONS, Found, Step

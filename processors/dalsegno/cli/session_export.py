@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import click
 
+from dalsegno.cli.answers import say_position
 from dalsegno.cli.common import open_reader
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
@@ -48,7 +49,7 @@ def export(ctx: Context, session: str, format_: str, output: str) -> None:
         with _sink(output) as sink:
             for line in lines:
                 sink.write(line.encode("utf-8"))
-        note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+        say_position(reader, found)
 
 
 def _events(reader: LocalReader, found: Found) -> Iterator[str]:

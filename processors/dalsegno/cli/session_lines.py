@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
-import msgspec
 
 from dalsegno.cli.output import cell, visible
-from dalsegno.cli.times import TIME_FIELDS, in_column, moment
+from dalsegno.cli.times import TIME_FIELDS, in_column
 from dalsegno.model.records import Event
 from dalsegno.readers.sessions import Step, is_id, subject_of, summary_of
 
@@ -59,15 +58,6 @@ def json_step(step: Step) -> dict[str, Any]:
         "violations": list(step.verdict.violations),
         "findings": list(step.verdict.findings),
     }
-
-
-def row_values(row: Any) -> dict[str, Any]:
-    """The fields of a row, its times as times."""
-    values: dict[str, Any] = msgspec.structs.asdict(row)
-    for name, value in values.items():
-        if name.endswith("_at") and (value is None or isinstance(value, int)):
-            values[name] = moment(value)
-    return values
 
 
 def json_event(event: Event) -> dict[str, Any]:

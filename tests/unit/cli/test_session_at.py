@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dalsegno.cli.answers import row_values
 from dalsegno.cli.frame import run
 from dalsegno.cli.output import dumps
-from dalsegno.cli.session_lines import row_values
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.records import Event
