@@ -17,11 +17,13 @@ from dalsegno.cli.context import Context
 from dalsegno.errors import Failed, NotFound, Unavailable, Usage
 from dalsegno.log import admin
 from dalsegno.log.amend_requests import Requests, read_requests
+from dalsegno.log.history import SessionSource
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.projections import registry
 from dalsegno.readers.local import LocalReader, View
+from dalsegno.readers.source import ShardSource
 from dalsegno.replay.execute import Conductor
 from dalsegno.replay.target import Target, TargetKind
 from dalsegno.replay.world import Place
@@ -72,6 +74,11 @@ def whole_id(text: str) -> str:
     except UnicodeEncodeError:
         raise Usage(f"SESSION {text!r}", wanted="an id in UTF-8", todo="correct it") from None
     return text
+
+
+def shard_source(ctx: Context) -> SessionSource:
+    """Where a writer's records come from: the shard or snapshot here, and the tail of the log."""
+    return ShardSource(ctx.data, ctx.prefix, ctx.store, ctx.kafka)
 
 
 def view_of_log(ctx: Context, reader: LocalReader, session_id: str) -> View | None:

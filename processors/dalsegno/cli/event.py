@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from dalsegno.cli.answers import say_position
-from dalsegno.cli.common import lines_of, open_reader, view_of_log
+from dalsegno.cli.common import lines_of, open_reader, shard_source, view_of_log
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.event_text import content_at, text_lines
 from dalsegno.cli.output import emit, note, visible_lines
-from dalsegno.cli.session_amend import source_of
 from dalsegno.log.line_events import Nearest, publish_lines
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.ids import Offset
@@ -47,12 +46,12 @@ def publish(ctx: Context, file: str, records: bool) -> None:
     with lines_of(file) as lines, open_reader(ctx) as reader, _publisher(ctx) as publisher:
         nearest = partial(_nearest, ctx, reader)
         if not records:
-            done = publish_lines(publisher, lines, file, source=source_of(ctx), nearest=nearest, tell=note)
+            done = publish_lines(publisher, lines, file, source=shard_source(ctx), nearest=nearest, tell=note)
             emit(ctx, [asdict(each) for each in done], _PUBLISHED)
             if not done:
                 note(f"no line in {file}: nothing was published")
             return
-        taken = take_back(publisher, lines, file, source=source_of(ctx), nearest=nearest)
+        taken = take_back(publisher, lines, file, source=shard_source(ctx), nearest=nearest)
     emit(ctx, [asdict(each) for each in taken], _TAKEN)
     amended = sum(each.amendments for each in taken)
     if amended:

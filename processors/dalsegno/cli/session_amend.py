@@ -6,28 +6,21 @@ import re
 
 import click
 
-from dalsegno.cli.common import confirm, some, who
+from dalsegno.cli.common import confirm, shard_source, some, who
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import Usage
 from dalsegno.log.amend import Amended, Amending
 from dalsegno.log.amend import amend as amend_session
-from dalsegno.log.history import SessionSource
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.amending import Intended
 from dalsegno.model.path import Path
-from dalsegno.readers.source import ShardSource
 from dalsegno.streams.faults import fault_from_environment
 
 NAME_ABOVE_EVENTS = 20
 """Above this the confirmation asks for the session's id instead of a letter."""
 _SEQS_NAMED = 8
-
-
-def source_of(ctx: Context) -> SessionSource | None:
-    """Where a session's records come from: the shard or snapshot here, and the tail of the log."""
-    return ShardSource(ctx.data, ctx.prefix, ctx.store, ctx.kafka)
 
 
 def parse_seqs(text: str) -> tuple[int, int]:
@@ -69,7 +62,7 @@ def amend(ctx: Context, session: str, seq: str, action: str, reason: str, yes: b
 
     asked = Amending(session, first, last, action.upper(), reason, who())
     with Publisher(ctx.kafka, prefix=ctx.prefix) as publisher:
-        done = amend_session(publisher, asked, source=source_of(ctx), agree=agree, fault=fault_from_environment())
+        done = amend_session(publisher, asked, source=shard_source(ctx), agree=agree, fault=fault_from_environment())
     emit(ctx, _report(session, done))
     if done.resumed:
         note("this request was in the audit already, without its amendment: it is finished now, with its own reason")

@@ -55,7 +55,7 @@ def say(house: House, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(session_amend, "Publisher", lambda *_, **__: Publisher(log.connect(), prefix=PREFIX))
     monkeypatch.setattr(event, "_publisher", lambda _: Publisher(log.connect(), prefix=PREFIX))
     for module in (session_amend, event):
-        monkeypatch.setattr(module, "source_of", lambda _: None)
+        monkeypatch.setattr(module, "shard_source", lambda _: None)
     monkeypatch.setattr(event, "_nearest", lambda *_: None)
     monkeypatch.setattr(common.admin, "topic_facts", lambda *_: TopicFacts(TOPIC_ID, 1, 1))
 
