@@ -188,6 +188,11 @@ def _problem(item: ErrorDetails) -> str:
     """One wrong value. What stands under ``kafka`` and ``store_options`` is not repeated: it may be a secret, also in
     the wrong place."""
     where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        of: type[BaseModel] = Settings
+        if len(item["loc"]) > 1:
+            of = KafkaSettings if item["loc"][0] == "kafka" else WorkerSettings
+        return f"there is no setting {where} (there are: {', '.join(of.model_fields)})"
     found = "" if item["loc"][:1] in (("kafka",), ("store_options",)) else f" (found {item['input']!r})"
     return f"{where}: {item['msg']}{found}"
 

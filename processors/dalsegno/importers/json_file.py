@@ -97,7 +97,8 @@ def parse_json(
         number = line if line is not None else at
         where = [place] if place else []
         where += [f"line {number} column {column}" if column else f"line {number}"] if number is not None else []
-        raise bad_file(path, ": ".join(where), found, f"whole JSON ({wanted})", line=number)
+        todo = f"check that this is {wanted}; if it is, {_AGAIN}"
+        raise bad_file(path, ": ".join(where), found, f"whole JSON ({wanted})", todo, line=number)
 
     try:
         text = data.decode("utf-8-sig")

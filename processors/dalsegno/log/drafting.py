@@ -34,7 +34,7 @@ from dalsegno.model.events import (
 )
 from dalsegno.model.history import is_fork
 from dalsegno.model.ids import FORK_MARK, EventKey, Seq
-from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, judge
+from dalsegno.model.lifecycle import RULES, MemoryOps, OpState, SessionState, judge
 from dalsegno.model.lifecycle.tables import REQUIRED_IN_STRICT, STEPS
 from dalsegno.model.naming import likely
 from dalsegno.model.payloads import SubSessionOutcome
@@ -213,7 +213,7 @@ class Drafter:
         if state.profile in ("STRICT", ""):
             raise InvalidEvent(
                 f"{event.type} at seq {event.seq} breaks {', '.join(broken)} (the session is {state.status})",
-                wanted="an event that the session's lifecycle allows here",
+                wanted="; ".join(f"{rule}: {RULES[rule]}" for rule in broken),
                 todo="append what is missing before it, or correct the event; nothing was written",
                 field=_field_of(event, broken),
                 rule=broken[0],

@@ -129,14 +129,16 @@ class Compiler:
 
         def checker(value: Any, path: str) -> dict[str, Any]:
             if not isinstance(value, Mapping):
-                refuse(path, f"a {type(value).__name__}", f"a record {schema['name']}")
+                made = ", as dalsegno.blob(content) makes it" if is_blob else ""
+                refuse(path, f"a {type(value).__name__}", f"a record {schema['name']}{made}")
             prefix = f"{path}." if path else ""
             out: dict[str, Any] = {}
             for name, inner, default in fields:
                 if name in value:
                     out[name] = inner(value[name], prefix + name)
                 elif default is _NO_DEFAULT:
-                    refuse(prefix + name, "missing", "a value: the field has no default")
+                    made = "; dalsegno.blob(content) makes a whole one" if is_blob else ""
+                    refuse(prefix + name, "missing", f"a value: the field has no default{made}")
                 else:
                     out[name] = inner(default, prefix + name)
             if len(value) != len(out) or not names.issuperset(value):

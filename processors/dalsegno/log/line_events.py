@@ -6,6 +6,7 @@ error that names line and field and says of everything before it what was acknow
 
 from __future__ import annotations
 
+import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def read_line(line: bytes) -> NewLine:
     for key in found:
         if key not in _KEYS:
             _refuse(str(key), "no key of a line", "type, session_id and fields")
-    type_, session_id, fields = (found.get(key) for key in _KEYS)
+    type_, session_id, fields = found.get("type"), found.get("session_id"), found.get("fields", {})
     if not isinstance(session_id, str):
         _refuse("session_id", "missing" if session_id is None else f"a {type(session_id).__name__}", "text")
     check_session_id(session_id)
@@ -107,10 +108,20 @@ def read_line(line: bytes) -> NewLine:
     if type_ in OF_THE_LIBRARY or CATALOGUE[type_].cls == "C":
         _refuse("type", f"{type_}, which the library writes by itself", "another event type")
     if not isinstance(fields, dict):
-        _refuse("fields", "missing" if fields is None else f"a {type(fields).__name__}", "an object")
+        _refuse("fields", "null" if fields is None else f"a {type(fields).__name__}", "an object")
     if "meta" in fields:
         _refuse("fields.meta", "the envelope, which is the library's", "the event's own fields")
     return NewLine(session_id, type_, fields)
+
+
+def _rest_of(name: str, number: int) -> str:
+    """How to go on at a line: what stands before it was sent and is not sent again."""
+    if name == "-":
+        return "correct the line, and publish it and what follows it: what was acknowledged stays"
+    if number == 1:
+        return "correct the line, and publish the file again"
+    command = f"tail -n +{number} {shlex.quote(name)} | dalsegno event publish -"
+    return f"correct the line, then publish the rest, since what was acknowledged stays: {command}"
 
 
 def _refuse(field: str, found: str, wanted: str) -> NoReturn:
@@ -260,7 +271,7 @@ class Acknowledged:
             **error.data, "file": name, "line": number, "field": error.data.get("field", ""), "acknowledged": done,
         }  # fmt: skip
         if isinstance(error, InvalidEvent):
-            todo = f"correct the line, and go on from it: what was acknowledged stays ({error.todo})"
+            todo = _rest_of(name, number) + ("" if error.todo.startswith("correct the") else f" ({error.todo})")
             return BadLine(text, wanted=error.wanted, todo=todo, **facts)
         error.found, error.data = text, facts
         return error

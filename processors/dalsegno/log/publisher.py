@@ -29,6 +29,7 @@ from dalsegno.errors import (
     TopicMissing,
     Unavailable,
     Unsent,
+    Usage,
 )
 from dalsegno.log.history import SCHEMA_TIMEOUT_SECONDS, PartitionSource
 from dalsegno.log.kafka import KafkaConfig
@@ -72,6 +73,8 @@ class Publisher:
         blobs: Blobs | None = None,
         redact: Redactor | None = None,
     ) -> None:
+        if isinstance(kafka, str):
+            raise Usage(f"Publisher({kafka!r})", wanted=f"a KafkaConfig({kafka!r})", todo="import it from dalsegno")
         self.prefix = prefix
         self.blobs = blobs
         self.redact = redact

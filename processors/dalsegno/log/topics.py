@@ -194,7 +194,7 @@ def check(
         raise TopicMissing(
             f"missing: {', '.join(missing)}",
             wanted=f"the topics of prefix {prefix}",
-            todo=f"dalsegno --prefix {prefix} topic apply",
+            todo="dalsegno topic apply, with the same settings (--profile, --prefix, --config, DALSEGNO_...)",
             topics=missing,
         )
     drifted = [topic for topic in planned if topic.action in (Action.ALTER, Action.REFUSE)]

@@ -168,7 +168,8 @@ class LocalReader:
         if self._unreadable:
             return next(iter(self._unreadable.values()))
         return NotFound(
-            f"no state of prefix {self.prefix} in {self._data}, and no snapshot of it in {self._store.location}",
+            f"no state of prefix {self.prefix} in {self._data.absolute()}, "
+            f"and no snapshot of it in {self._store.location}",
             wanted="a worker's shard or a snapshot",
             todo="run 'dalsegno worker run' here, or name the folders of a worker with --data (and DALSEGNO_STORE)",
         )

@@ -71,7 +71,7 @@ def _not_empty(group: str, members: Sequence[Member]) -> GroupNotEmpty:
     return GroupNotEmpty(
         f"group {group} has {count}: {', '.join(map(str, members))}",
         wanted="an empty group: Kafka moves the offsets of a group only while nobody is in it",
-        todo="stop these workers, then try again; no offset was changed",
+        todo="stop these workers, then try again (a stopped one counts until it times out); no offset was changed",
         group=group,
         members=[member.member_id for member in members],
         names=[str(member) for member in members],

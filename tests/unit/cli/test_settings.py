@@ -52,6 +52,21 @@ def test_nested_values_of_two_sources_are_merged(folder: Path, monkeypatch: pyte
     assert source_of(("kafka", "bootstrap_servers"), settings, {"kafka": {"bootstrap_servers": "f:1"}}) == "flag"
 
 
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ('prefixx = "a"', "there is no setting prefixx (there are: kafka, worker, data, prefix, store,"),
+        ('[kafka]\nbootstrap = "a:1"', "there is no setting kafka.bootstrap (there are: bootstrap_servers, options)"),
+        ("[worker]\nslots = 3", "there is no setting worker.slots (there are: emit_interval_seconds,"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_told_from_those_there_are(folder: Path, toml: str, said: str) -> None:
+    (folder / "dalsegno.toml").write_text(toml)
+    with pytest.raises(Usage) as caught:
+        load_settings({})
+    assert said in str(caught.value)
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_variable_with_json_is_a_source_of_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DALSEGNO_KAFKA__OPTIONS", '{"sasl.username": "u"}')

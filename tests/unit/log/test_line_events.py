@@ -116,6 +116,7 @@ REFUSED = [
     (line("SessionForked", "s-9"), "type", "the library writes by itself"),
     (line("HistoryAmended", "s-9"), "type", "the library writes by itself"),
     ({**STARTED, "fields": [1]}, "fields", "a list"),
+    ({**STARTED, "fields": None}, "fields", "null"),
     (line("SessionStarted", meta={"seq": 3}), "fields.meta", "the envelope"),
     (line("NoteRecorded"), "kind", "lacks kind"),
     (line("NoteRecorded", kind="k", knd=1), "knd", "no field knd"),
@@ -151,6 +152,20 @@ def test_a_line_that_is_refused_is_named_with_what_was_acknowledged(
         assert error.data["field"] == field
     assert (error.data["line"], error.data["acknowledged"]) == (2, {"s-1": (1, 1)})
     assert len(stored(log, publisher)) == 1
+
+
+def test_the_rest_behind_a_refused_line_is_published_as_the_error_says(log: MemoryLog, publisher: Publisher) -> None:
+    bad, good = {**STARTED, "fields": {"sed": 1}}, {"type": "SessionStarted", "session_id": "s-1"}
+    with pytest.raises(BadLine) as first:
+        publish_lines(publisher, lines(bad), "a b.jsonl")
+    assert first.value.todo == "correct the line, and publish the file again"
+    with pytest.raises(BadLine) as second:
+        publish_lines(publisher, lines(CREATED, bad), "a b.jsonl")
+    assert second.value.todo.endswith(": tail -n +2 'a b.jsonl' | dalsegno event publish -")
+    with pytest.raises(BadLine, match="publish it and what follows it: "):
+        publish_lines(Publisher(log.connect(), prefix="t"), lines(bad), "-")
+    publish_lines(Publisher(log.connect(), prefix="t"), lines(good), "-")  # it has no fields, and says none
+    assert [each.type for each in stored(log, publisher)][-1] == "SessionStarted"
 
 
 def test_a_session_that_is_there_is_not_begun_again(log: MemoryLog, publisher: Publisher) -> None:

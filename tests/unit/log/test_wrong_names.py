@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dalsegno import events
-from dalsegno.errors import InvalidEvent
+from dalsegno.errors import InvalidEvent, Usage
 from dalsegno.log.encode import check
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.schema_set import SchemaSet
@@ -44,6 +44,21 @@ def test_a_wrong_field_names_its_event_and_the_fields_that_may_be_meant(case: st
     with pytest.raises(InvalidEvent) as caught:
         make()
     assert (caught.value.found, caught.value.wanted, caught.value.data["field"]) == (found, wanted, field)
+
+
+@pytest.mark.parametrize("given", ["text", {"a": 1}])
+def test_what_is_no_content_is_told_how_one_is_made(given: Any) -> None:
+    publisher = Publisher(MemoryLog().connect())
+    session = publisher.session("s-1")
+    session.append(events.SessionCreated(workflow_name="w", profile="OBSERVED"))
+    with pytest.raises(InvalidEvent, match=r"wanted: .*dalsegno\.blob\(content\) makes"):
+        session.append(events.NoteRecorded(kind="k", data=given))
+    publisher.close()
+
+
+def test_an_address_is_no_publisher() -> None:
+    with pytest.raises(Usage, match=r"wanted: a KafkaConfig\('kafka:9092'\)"):
+        Publisher("kafka:9092")  # type: ignore[arg-type]
 
 
 def test_an_event_type_that_there_is_not() -> None:

@@ -8,6 +8,7 @@
 from dalsegno.model.lifecycle.checks import config_set_digest
 from dalsegno.model.lifecycle.effects import inherit
 from dalsegno.model.lifecycle.judging import judge
+from dalsegno.model.lifecycle.rules import RULES
 from dalsegno.model.lifecycle.state import (
     LIFECYCLE_VERSION,
     MemoryOps,
@@ -19,6 +20,7 @@ from dalsegno.model.lifecycle.state import (
 
 __all__ = [
     "LIFECYCLE_VERSION",
+    "RULES",
     "MemoryOps",
     "OpState",
     "Ops",
