@@ -26,6 +26,7 @@ from dalsegno.model.events import (
     ToolCallRequested,
     ToolCallStarted,
     ToolReceiptRecorded,
+    Truncation,
 )
 from dalsegno.model.payloads import AuthorizationBasis, ReceiptStatus, RejectionBasis, Risk, ToolFailureReason
 from dalsegno.model.records import Actor
@@ -140,17 +141,19 @@ class ToolCalls:
         source: Source,
         basis: AuthorizationBasis = "UNRECORDED_IMPORT",
         *,
+        decision_id: str | None = None,
         approval_id: str | None = None,
     ) -> None:
         """Where nobody recorded the leave, it is concluded from the call having run."""
         event = ToolCallAuthorized(
             tool_call_id=call.id,
             basis=basis,
+            decision_id=decision_id,
             approval_id=approval_id,
             effective_arguments_digest=call.arguments_digest,
         )
         call.allowed = True
-        self._add(call, event, source, self._harness, synthesized=basis == "UNRECORDED_IMPORT")
+        self.add(call, event, source, synthesized=basis == "UNRECORDED_IMPORT")
 
     def start(
         self,
@@ -167,7 +170,7 @@ class ToolCalls:
             self.let_run(call, at)
         event = ToolCallStarted(tool_call_id=call.id, executor=executor, child_session=child_session)
         call.started, call.began = True, at.time
-        self._add(call, event, at, self._harness, synthesized=synthesized)
+        self.add(call, event, at, self._harness, synthesized=synthesized)
 
     def receive(
         self,
@@ -177,6 +180,7 @@ class ToolCalls:
         status: ReceiptStatus = "OK",
         *,
         exit_code: int | None = None,
+        truncated: Truncation | None = None,
         synthesized: bool = False,
     ) -> Added:
         """What came back: bytes (of JSON), a text, or anything else as JSON. ``synthesized``: seen only later, in what
@@ -193,6 +197,7 @@ class ToolCalls:
             started_at=call.began,
             ended_at=None if synthesized else source.time,
             result_digest=blob.digest,
+            truncated=truncated,
             result=blob,
         )
         at = source._replace(time=None) if synthesized else source
@@ -226,15 +231,16 @@ class ToolCalls:
     def end(self, call: ToolCall, event: NewEvent, source: Source, actor: Actor, *, synthesized: bool = False) -> Added:
         """The event that ends the call, whichever it is."""
         call.done = True
-        return self._add(call, event, source, actor, synthesized=synthesized)
+        return self.add(call, event, source, actor, synthesized=synthesized)
 
-    def _add(
-        self, call: ToolCall, event: NewEvent, source: Source, actor: Actor, *, synthesized: bool = False
+    def add(
+        self, call: ToolCall, event: NewEvent, source: Source, actor: Actor | None = None, *, synthesized: bool = False
     ) -> Added:
+        """An event about the call, by the harness where nobody is named; it follows from the newest one."""
         call.last = self._builder.add(
             event,
             source,
-            actor,
+            actor or self._harness,
             cause=call.last,
             turn_id=call.turn_id,
             stage_id=call.stage_id,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dalsegno.importers.builder import Added, Source
+from dalsegno.importers.builder import Source
 from dalsegno.importers.claude_code.content import without_copies
 from dalsegno.importers.claude_code.records import Findings, Native
 from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, content_text, short_text
+from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.importers.transcript import OpenCall, Transcript
 from dalsegno.model.events import (
     ApprovalDenied,
@@ -99,36 +100,34 @@ class Results:
 
     # --- what people said --------------------------------------------------------------------------------------------
 
-    def _asked(self, opened: OpenCall, source: Source) -> tuple[str, Added]:
-        call = opened.call
+    def _asked(self, call: ToolCall, source: Source) -> str:
         event = ApprovalRequested(
             approval_id=f"{call.id}/a1",
             subject="TOOL_CALL",
             subject_id=call.id,
             arguments_digest=call.arguments_digest,
         )
-        at = source._replace(time=None)
-        added = self._transcript.add(event, at, cause=call.last, turn_id=call.turn_id, synthesized=True)
-        return event.approval_id, added
+        self._transcript.calls.add(call, event, source._replace(time=None), synthesized=True)
+        return event.approval_id
 
     def _rejected(self, opened: OpenCall, text: str, source: Source) -> None:
-        call = opened.call
-        approval_id, asked = self._asked(opened, source)
+        call, calls = opened.call, self._transcript.calls
+        approval_id = self._asked(call, source)
         event = ApprovalDenied(
             approval_id=approval_id,
             effect="ABORT_TURN" if _STOP in text else "CONTINUE",
             rejection_source="USER",
             explanation=short_text(text, MESSAGE_MAX_CHARACTERS),
         )
-        call.last = self._transcript.add(event, source, USER, cause=asked, turn_id=call.turn_id)
-        self._transcript.calls.reject(call, source, "APPROVAL_DENIED", text, cites=approval_id)
+        calls.add(call, event, source, USER)
+        calls.reject(call, source, "APPROVAL_DENIED", text, cites=approval_id)
 
     def _approved(self, opened: OpenCall, source: Source) -> None:
-        call = opened.call
-        approval_id, asked = self._asked(opened, source)
+        call, calls = opened.call, self._transcript.calls
+        approval_id = self._asked(call, source)
         event = ApprovalGranted(approval_id=approval_id, arguments_digest=call.arguments_digest)
-        call.last = self._transcript.add(event, source, USER, cause=asked, turn_id=call.turn_id)
-        self._transcript.calls.let_run(call, source, "APPROVAL", approval_id=approval_id)
+        calls.add(call, event, source, USER)
+        calls.let_run(call, source, "APPROVAL", approval_id=approval_id)
 
     def _answered(self, opened: OpenCall, told: dict[str, Any], source: Source) -> None:
         """Questions of a model to the user, and the answers; they stand in the call's result too, as one text."""

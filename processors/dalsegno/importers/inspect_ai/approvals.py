@@ -35,8 +35,8 @@ class Approvals:
             return False
         native_id = str(target.get("id"))
         call = self._calls.open_call(native_id)
-        if call is None or call.decided is not None:
-            if call is not None and not call.done:
+        if call is None or not call.undecided:
+            if call is not None and not call.tool.done:
                 return False
             name, arguments = str(target.get("function")), target.get("arguments")
             call = self._calls.request(native_id, name, arguments, source, stage_id)
@@ -51,57 +51,57 @@ class Approvals:
         return True
 
     def _evaluated(self, call: Call, native: Native, source: Source, decision: str, approver: str) -> None:
-        call.policies += 1
-        decision_id = f"{call.id}/d{call.policies}"
+        tools, tool = self._calls.tools, call.tool
+        decision_id = self._calls.builder.number(f"{tool.id}/d")
         modified = self._modified(native, decision)
         explanation = native.take_text("explanation")
         event = PolicyEvaluated(
             decision_id=decision_id,
             subject="TOOL_CALL",
-            subject_id=call.id,
+            subject_id=tool.id,
             decision=_POLICY[decision],  # type: ignore[arg-type]
             engine=clean_text(f"inspect_ai approver {approver}"),
             explanation=None if explanation is None else clean_text(explanation),
-            input_digest=call.arguments_digest,
+            input_digest=tool.arguments_digest,
             modified=modified,
         )
-        call.decision = self._calls.add(call, event, source, Actor("POLICY", clean_text(approver)))
+        tools.add(tool, event, source, Actor("POLICY", clean_text(approver)))
         if decision == "escalate":
             call.pending_decision = decision_id
         elif decision in _GRANTS:
-            call.arguments_digest = call.arguments_digest if modified is None else modified.digest
-            self._calls.authorize(call, "POLICY_ALLOW", source, decision_id=decision_id)
+            tool.arguments_digest = tool.arguments_digest if modified is None else modified.digest
+            tools.let_run(tool, source, "POLICY_ALLOW", decision_id=decision_id)
         else:
-            self._calls.reject(call, "POLICY_DENY", explanation or "", decision_id, source)
+            tools.reject(tool, source, "POLICY_DENY", explanation, decision_id)
 
     def _answered(self, call: Call, native: Native, source: Source, decision: str, approver: str) -> None:
         """That a person was asked follows from the answer; when, the log does not say."""
-        call.approvals += 1
-        approval_id = f"{call.id}/a{call.approvals}"
+        tools, tool = self._calls.tools, call.tool
+        approval_id = self._calls.builder.number(f"{tool.id}/a")
         view = native.take("view")
         explanation = native.take_text("explanation")
         text = None if explanation is None else clean_text(explanation)
         asked = ApprovalRequested(
             approval_id=approval_id,
             subject="TOOL_CALL",
-            subject_id=call.id,
+            subject_id=tool.id,
             decision_id=call.pending_decision,
-            arguments_digest=call.arguments_digest,
+            arguments_digest=tool.arguments_digest,
             view=None if view is None else self._blobs.of_json(self._calls.resolver.value(view)),
         )
-        cause = self._calls.add(call, asked, source, HARNESS, cause=call.decision, synthesized=True)
+        tools.add(tool, asked, source, HARNESS, synthesized=True)
         person = Actor("USER", clean_text(approver))
         if decision in _GRANTS:
             modified = self._modified(native, decision)
             granted = ApprovalGranted(
                 approval_id=approval_id,
-                arguments_digest=call.arguments_digest,
+                arguments_digest=tool.arguments_digest,
                 explanation=text,
                 modified_arguments=modified,
             )
-            call.decision = self._calls.add(call, granted, source, person, cause=cause)
-            call.arguments_digest = call.arguments_digest if modified is None else modified.digest
-            self._calls.authorize(call, "APPROVAL", source, approval_id=approval_id)
+            tools.add(tool, granted, source, person)
+            tool.arguments_digest = tool.arguments_digest if modified is None else modified.digest
+            tools.let_run(tool, source, "APPROVAL", approval_id=approval_id)
             return
         denied = ApprovalDenied(
             approval_id=approval_id,
@@ -109,8 +109,8 @@ class Approvals:
             rejection_source="USER",
             explanation=text,
         )
-        call.decision = self._calls.add(call, denied, source, person, cause=cause)
-        self._calls.reject(call, "APPROVAL_DENIED", explanation or "", approval_id, source)
+        tools.add(tool, denied, source, person)
+        tools.reject(tool, source, "APPROVAL_DENIED", explanation, approval_id)
 
     def _modified(self, native: Native, decision: str) -> Blob | None:
         if decision != "modify":

@@ -106,7 +106,7 @@ class SampleContext:
     def open_operations(self) -> list[str]:
         """Ids of what began and did not end; stages are frames, not operations."""
         return [
-            *self.calls.open_calls(),
+            *self.calls.tools.open_ids(),
             *self.inferences.open_inferences(),
             *self.scores.open_validations(),
         ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from dalsegno.importers.builder import Source
-from dalsegno.importers.inspect_ai.calls import error_info
+from dalsegno.importers.inspect_ai.calls import error_words
 from dalsegno.importers.inspect_ai.context import LIMITS, SampleContext
 from dalsegno.importers.inspect_ai.record import Native
 from dalsegno.importers.inspect_ai.stages import HARNESS, SCORER_TYPE, STAGE_TYPES, Span
@@ -156,7 +156,7 @@ def _checkpoint(ctx: SampleContext, native: Native, source: Source, _: Span | No
 
 
 def _error(ctx: SampleContext, native: Native, source: Source, span: Span | None, stage_id: str | None) -> bool:
-    error = error_info(native.take_object("error"), native, ctx.builder)
+    error = ctx.builder.blobs.error(*error_words(native.take_object("error"), native))
     ctx.add(ErrorRecorded(error=error), source, HARNESS, stage_id)
     while span is not None:
         span.error, span = error, span.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dalsegno.importers.builder import Source
-from dalsegno.importers.openhands.conversation import HARNESS, USER, Conversation
+from dalsegno.importers.openhands.conversation import USER, Conversation
 from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, short_text
 from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.events import ApprovalDenied, ApprovalGranted, ApprovalRequested, PolicyEvaluated
@@ -32,7 +32,7 @@ class Leave:
             arguments_digest=call.arguments_digest,
         )
         at = source._replace(time=None) if synthesized else source
-        call.last = self._talk.add(event, at, HARNESS, cause=call.last, synthesized=synthesized)
+        self._talk.calls.add(call, event, at, synthesized=synthesized)
         if not synthesized:
             self.waiting[call.native_id or call.id] = call
 
@@ -40,7 +40,7 @@ class Leave:
         """Somebody allowed what waits. False where nothing does."""
         for call in self.waiting.values():
             granted = ApprovalGranted(approval_id=_approval_of(call), arguments_digest=call.arguments_digest)
-            call.last = self._talk.add(granted, source, USER, cause=call.last)
+            self._talk.calls.add(call, granted, source, USER)
             self._talk.calls.let_run(call, source, "APPROVAL", approval_id=_approval_of(call))
         return bool(self.waiting)
 
@@ -50,7 +50,7 @@ class Leave:
             self.ask(call, source, synthesized=True)
         said = short_text(reason, MESSAGE_MAX_CHARACTERS) or None
         denied = ApprovalDenied(approval_id=_approval_of(call), rejection_source="USER", explanation=said)
-        call.last = self._talk.add(denied, source, USER, cause=call.last)
+        self._talk.calls.add(call, denied, source, USER)
         if call.allowed:
             self._talk.calls.fail(call, source, "CANCELLED", "rejected", said)
         else:
@@ -84,10 +84,11 @@ class Leave:
             explanation=short_text(reason, MESSAGE_MAX_CHARACTERS) or None,
             input=None if told is None else self._talk.blobs.of_json(told),
         )
-        cause = None if call is None else call.last
-        added = self._talk.add(event, source, HOOK, cause=cause, synthesized=synthesized)
-        if call is not None:
-            call.last, self._blocked[call.id] = added, decision_id
+        if call is None:
+            self._talk.add(event, source, HOOK, synthesized=synthesized)
+        else:
+            self._talk.calls.add(call, event, source, HOOK, synthesized=synthesized)
+            self._blocked[call.id] = decision_id
         return decision_id
 
 
