@@ -10,16 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import click
 
-from dalsegno.cli.common import meanwhile, one_match, who
+from dalsegno.cli.common import meanwhile
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
-from dalsegno.cli.times import moment
-from dalsegno.errors import DalsegnoError, Usage, WaitTimeout
+from dalsegno.cli.worker_roster import drain, list_
+from dalsegno.errors import DalsegnoError
 from dalsegno.state.slot import is_held, read_status, slot_folders
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ SILENT_SECONDS = 30.0
 # Transactions fail for a moment in every rebalance; one that has not gone through for so long is no moment.
 NOT_SENDING_SECONDS = 30.0
 LOOK_SECONDS = 0.2
-# An id's beginning that people can type.
-ID_CHARACTERS = 12
-_LISTED = ("worker", "state", "host", "pid", "slot", "version", "seen", "partitions", "live", "held", "reason")
 _COLUMNS = ("slot", "worker", "partition", "state", "cursor", "committed", "end", "behind", "held", "reason")
 
 
@@ -224,85 +220,5 @@ def _exit_code(seen: list[dict[str, Any]]) -> int:
     return EXIT_UNHEALTHY if any(each["problem"] for each in seen) else EXIT_HEALTHY
 
 
-@command.command("list", epilog="Example: dalsegno worker list")
-@click.option("--all", "every", is_flag=True, help="Those that have ended too.")
-@pass_context
-def list_(ctx: Context, every: bool) -> None:
-    """List the workers of the prefix on all machines, as each last told of itself in Kafka (at least every 10 s).
-
-    DEAD: it should have told again long ago. Who holds which partition is the group's to say (see 'group describe').
-    """
-    from dalsegno.streams.roster import ENDED, read_roster
-
-    found = [each for each in read_roster(ctx.kafka, ctx.prefix) if every or each.state not in ENDED]
-    if ctx.output == "text":
-        emit(ctx, [_listed(each.state, each.record) for each in found], _LISTED)
-    else:
-        emit(ctx, [{**each.record, "state": each.state} for each in found])
-
-
-def _listed(state: str, record: Any) -> dict[str, Any]:
-    parts = record["parts"]
-    return {
-        "worker": record["worker_id"][:ID_CHARACTERS],
-        "state": state,
-        "host": record["host"],
-        "pid": record["pid"],
-        "slot": record["slot"],
-        "version": record["version"],
-        "seen": moment(record["seen_at"]),
-        "partitions": len(parts),
-        "live": sum(part["state"] == "LIVE" for part in parts),
-        "held": sum(part["held_sessions"] for part in parts),
-        "reason": next((f"partition {part['partition']}: {part['error']}" for part in parts if part["error"]), None),
-    }
-
-
-@command.command(epilog="Example: dalsegno worker drain 3f2a --reason 'new release'")
-@click.argument("workers", metavar="WORKER...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every worker that runs.")
-@click.option(
-    "--reason", default="asked for on the command line", show_default=True, help="Stands in the worker's log."
-)
-@click.option("--wait-seconds", type=Amount(1), default=120.0, show_default=True, help="For all of them to end.")
-@pass_context
-def drain(ctx: Context, workers: tuple[str, ...], every: bool, reason: str, wait_seconds: float) -> None:
-    """Let workers end, on whatever machine they run, as SIGTERM does: what changed is sent, then others take over.
-
-    WORKER is an id of 'dalsegno worker list', or its beginning. Returns when every one of them has said that it ended.
-    """
-    from dalsegno.streams.roster import DEAD, ENDED, ask_to_drain, read_roster
-
-    if every == bool(workers):
-        raise Usage(
-            "no worker is named" if not every else "workers are named beside --all", wanted="WORKER... or --all"
-        )
-    told = read_roster(ctx.kafka, ctx.prefix)
-    running = [each.record["worker_id"] for each in told if each.state not in ENDED | {DEAD}]
-    asked = running if every else [one_match(name, running, "running worker") for name in workers]
-    deadline = time.monotonic() + wait_seconds
-    for worker_id in asked:
-        ask_to_drain(
-            ctx.kafka, ctx.prefix, worker_id, request_id=str(uuid4()), by=who(), reason=reason,
-            timeout_seconds=wait_seconds,
-        )  # fmt: skip
-        note(f"asked worker {worker_id[:ID_CHARACTERS]} to end")
-    emit(ctx, _ended(ctx, set(asked), deadline, wait_seconds), ("worker", "state"))
-
-
-def _ended(ctx: Context, asked: set[str], deadline: float, wait_seconds: float) -> list[dict[str, Any]]:
-    """How they ended. Raises WaitTimeout naming those that did not in time."""
-    from dalsegno.streams.roster import ENDED, read_roster
-
-    while True:
-        seen = {each.record["worker_id"]: each.state for each in read_roster(ctx.kafka, ctx.prefix)}
-        left = sorted(name[:ID_CHARACTERS] for name in asked if seen.get(name) not in ENDED)
-        if not left:
-            return [{"worker": name, "state": seen[name]} for name in sorted(asked)]
-        if time.monotonic() >= deadline:
-            raise WaitTimeout(
-                f"{', '.join(left)} did not end within {wait_seconds:g} s",
-                wanted="a word of each that it ended",
-                todo="see 'dalsegno worker list --all', and the log of those workers",
-            )
-        time.sleep(LOOK_SECONDS)
+for each in (list_, drain):
+    command.add_command(each)

@@ -7,7 +7,7 @@ records: who holds which partition is the group's to say.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_compacted
 from dalsegno.log.topics import topic_name
 from dalsegno.snapshots.records import write_records
+from dalsegno.snapshots.take import MICROS
 
 LOOK_SECONDS = 1.0
 """How often a worker looks whether there is something new to tell."""
@@ -26,9 +27,10 @@ STALE_AFTER_SECONDS = 35
 TELL_LIMIT_SECONDS = 3.0
 """A worker that stops waits so long for the last one."""
 READ_LIMIT_SECONDS = 30.0
-MICROS = 1_000_000
 ENDED = frozenset({"STOPPED", "FAILED"})
 DEAD = "DEAD"
+RESTARTED = "RESTARTED"
+"""Ended, and started again in the same slot, which keeps its id, before anybody saw the end."""
 
 
 class Listed(NamedTuple):
@@ -36,6 +38,10 @@ class Listed(NamedTuple):
 
     state: str
     record: Mapping[str, Any]
+
+    @property
+    def worker_id(self) -> str:
+        return str(self.record["worker_id"])
 
 
 def tell(cfg: KafkaConfig, prefix: str, status: Mapping[str, Any]) -> None:
@@ -76,7 +82,7 @@ def read_roster(cfg: KafkaConfig, prefix: str) -> list[Listed]:
     return parse_roster(table.values(), int(time.time() * MICROS))
 
 
-def parse_roster(values: Any, now: int) -> list[Listed]:
+def parse_roster(values: Iterable[bytes], now: int) -> list[Listed]:
     """``now``: microseconds since 1970. Records that are no worker's are left out."""
     found = []
     for value in values:
@@ -88,7 +94,20 @@ def parse_roster(values: Any, now: int) -> list[Listed]:
             stale = now - record["seen_at"] > record["stale_after_seconds"] * MICROS
             state = DEAD if stale and record["state"] not in ENDED else record["state"]
             found.append(Listed(state, record))
-    return sorted(found, key=lambda listed: (-listed.record["seen_at"], listed.record["worker_id"]))
+    return sorted(found, key=lambda listed: (-listed.record["seen_at"], listed.worker_id))
+
+
+def ends(before: Iterable[Listed], now: Iterable[Listed]) -> dict[str, str]:
+    """Worker id -> how those have ended by now that ran before; those that have not are left out."""
+    latest = {each.worker_id: each for each in now}
+    found: dict[str, str] = {}
+    for each in before:
+        last = latest.get(each.worker_id, each)
+        if last.state in ENDED:
+            found[each.worker_id] = last.state
+        elif last.record["started_at"] != each.record["started_at"]:
+            found[each.worker_id] = RESTARTED
+    return found
 
 
 def ask_to_drain(

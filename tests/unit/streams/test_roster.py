@@ -7,7 +7,7 @@ from typing import Any
 from dalsegno.log.codec import encode_record
 from dalsegno.streams import roster
 from dalsegno.streams.partition import PartitionState
-from dalsegno.streams.roster import DEAD, STALE_AFTER_SECONDS, parse_roster
+from dalsegno.streams.roster import DEAD, RESTARTED, STALE_AFTER_SECONDS, Listed, ends, parse_roster
 
 SEEN = 1_700_000_000.0
 
@@ -48,3 +48,17 @@ def test_the_newest_stands_first_and_foreign_records_are_left_out(monkeypatch: A
     other = {"request_id": "r", "worker_id": "w", "ok": True, "answered_at": 1}
     found = parse_roster([*values, b"nonsense", encode_record("ControlAnswer", other)], int(SEEN * 1e6))
     assert [each.record["worker_id"][0] for each in found] == ["3", "2", "1"]
+
+
+def test_a_worker_has_ended_when_it_says_so_or_was_started_again(monkeypatch: Any) -> None:
+    """A supervisor starts the same slot, and so the same id, before anybody looks: its end is never seen."""
+
+    def listed(name: str, state: str = "RUNNING", seen: float = SEEN) -> Listed:
+        return parse_roster([told(monkeypatch, worker=name, state=state, seen=seen)], int(seen * 1e6))[0]
+
+    before = [listed(name) for name in ("stopped", "again", "draining", "failed", "silent")]
+    now = [
+        listed("stopped", "STOPPED"), listed("again", seen=SEEN + 1), listed("draining", "DRAINING"),
+        listed("failed", "FAILED"), listed("another", "STOPPED"),
+    ]  # fmt: skip
+    assert ends(before, now) == {"stopped": "STOPPED", "again": RESTARTED, "failed": "FAILED"}
