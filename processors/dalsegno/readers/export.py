@@ -29,6 +29,7 @@ from dalsegno.model.ids import HASH_BYTES
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.readers.proof import Anchor
 from dalsegno.readers.proof_records import CUT_TAIL, STRIPPED, SWAPPED, Raw
+from dalsegno.state.history import Journal
 from dalsegno.state.layout import JournalEntry
 
 CHANGED = "changed-file"
@@ -88,7 +89,7 @@ class Section:
 def export_lines(reader: LocalReader, view: View, session_id: str) -> Iterator[str]:
     """The lines of one section, with their line ends. A schema that nobody knows is not among them.
 
-    Raises SchemaUnknown where such a one was known when the record came.
+    Raises SchemaUnknown where such a one was known when the record came, StoreDamaged where a record is not there.
     """
     sum_ = sha256()
     for line in _lines(reader, view, session_id):
@@ -101,15 +102,15 @@ def export_lines(reader: LocalReader, view: View, session_id: str) -> Iterator[s
 def _lines(reader: LocalReader, view: View, session_id: str) -> Iterator[dict[str, Any]]:
     reads = view.reads
     # In the order of the log, so that who publishes them again writes in the order in which they were written.
-    offsets = sorted(entry.offset for _, _, entry in reads.index(session_id))
-    names = {entry.schema for entry in map(reads.journal_entry, offsets) if entry is not None}
+    records = sorted((entry.offset, seq) for seq, _, entry in reads.index(session_id))
+    journal = Journal(reads.kv, reads.schemas)
+    names = {journal.must_have(session_id, seq, offset).schema for offset, seq in records}
     writers = {writer.schema_hash: writer for name in names if (writer := _schema_of(reader, view, name)) is not None}
     for _, writer in sorted(writers.items()):
         yield {"schema": writer.schema}
     identity = reads.identity()
-    for offset in offsets:
-        entry = reads.journal_entry(offset)
-        assert entry is not None, "a view shows one moment"
+    for offset, seq in records:
+        entry = journal.must_have(session_id, seq, offset)
         yield {
             "key": entry.key.decode("utf-8"),
             "value_base64": base64.b64encode(_value(reader, view, entry)).decode("ascii"),
@@ -125,7 +126,7 @@ def _lines(reader: LocalReader, view: View, session_id: str) -> Iterator[dict[st
         identity.topic_id,
         identity.partitions,
         view.cursor.next_offset,
-        len(offsets),
+        len(records),
         0 if head is None else head.seq,
         None if head is None or head.hash is None else head.hash.hex(),
     )._asdict()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nlargest
 from typing import NamedTuple
 
 from dalsegno.errors import Usage
@@ -81,8 +82,8 @@ class Tail:
         elif self._session_id is not None:
             yield from deque(found, self._start.number)
         else:
-            # The newest of each partition, and of these the newest of all.
-            yield from sorted(found, key=_when)[-self._start.number :]
+            # The newest of each partition, and of these the newest of all: no more than those are held.
+            yield from reversed(nlargest(self._start.number, found, key=_when))
 
     def take(self, records: Iterable[tuple[int, LogRecord]]) -> Iterator[Tailed]:
         """Those of these records that are wanted; what came later."""

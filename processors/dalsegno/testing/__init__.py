@@ -5,7 +5,7 @@
     with memory_publisher() as publisher:
         run_my_agent(publisher)
     assert publisher.events("s-1")[-1].type == "SessionCompleted"
-    assert publisher.rows("tools", "s-1")[0]["calls"] == 3
+    assert publisher.rows("sessions", "s-1")[()].tool_calls == 3
 
 Names are loaded when they are first used; writing and reading events needs nothing of the extra ``[service]``.
 """
@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dalsegno.testing.memory_log import MemoryLog
     from dalsegno.testing.in_memory import MemoryPublisher, memory_publisher
+    from dalsegno.testing.memory_log import MemoryLog
 
 _PUBLIC = {
     "MemoryLog": "dalsegno.testing.memory_log",

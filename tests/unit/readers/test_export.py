@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dalsegno import events
-from dalsegno.errors import BadLine, ImportConflict, NotFound
+from dalsegno.errors import BadLine, ImportConflict, NotFound, StoreDamaged
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.schema_set import SchemaSet
@@ -23,11 +23,13 @@ from dalsegno.readers.proof_records import CUT_MIDDLE, CUT_TAIL, FORGED, STRIPPE
 from dalsegno.readers.proving import needs_audit, prove_export, section_of
 from dalsegno.readers.take_back import take_back
 from dalsegno.snapshots.catalog import TopicIdentity
+from dalsegno.state.keys import journal_key
+from dalsegno.state.kv import JOURNAL
 from dalsegno.testing.builder import SessionBuilder, Written, tombstone, write
 from dalsegno.testing.memory_log import MemoryLog
 from history_lab import NO_AUDIT, SESSION, chain, kinds
 from log_samples import toy, writer_of
-from reader_lab import TOPIC_ID, House
+from reader_lab import TOPIC_ID, House, put
 from shard_lab import apply
 
 
@@ -92,6 +94,13 @@ def test_the_schemas_come_first_then_every_record_in_the_order_of_the_log(house:
     assert section.faults == []
     assert section.facts is not None
     assert (section.facts.head_seq, section.facts.records, section.facts.next_offset) == (8, 9, 11)
+
+
+def test_a_shard_that_lacks_a_record_is_not_exported(house: House) -> None:
+    shard = house.shard(chain(4).records)
+    put(shard.kv, {(JOURNAL, journal_key(1)): None})
+    with pytest.raises(StoreDamaged, match=f"seq 2 of session {SESSION}"):
+        exported(house)
 
 
 def test_records_that_cannot_be_read_are_exported_as_they_are(house: House) -> None:
