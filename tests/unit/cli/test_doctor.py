@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from dalsegno.cli import doctor
+from dalsegno.cli.context import Context
 from dalsegno.cli.frame import run
-from dalsegno.errors import ClientTooOld, JavaMissing
+from dalsegno.errors import ClientTooOld, JavaMissing, StoreUnavailable
 from dalsegno.log import kafka
 from dalsegno.log.embedded import java
+from dalsegno.storage.object_store import FolderStore
 
 SECRET = "hunter2-not-to-be-seen"
 # Nothing listens on the port of discard for years.
@@ -112,6 +114,32 @@ def test_each_check_fails_by_its_name(
     assert [each for each, check in checks.items() if check["ok"] is False] == [name]
     assert detail in checks[name]["detail"]
     assert f"not ready: {name}" in err
+
+
+def test_a_store_that_is_named_is_looked_at(
+    ask: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "store" not in ask()[1]  # it is in the data folder
+    monkeypatch.setenv("DALSEGNO_STORE", str(tmp_path / "shared"))
+    _, checks, _ = ask()
+    assert checks["store"]["ok"]
+    assert "not there yet" in checks["store"]["detail"]
+    (tmp_path / "shared").mkdir()
+    assert ask()[1]["store"]["detail"] == str(tmp_path / "shared")
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / "shared" and real(path, mode))
+    code, checks, _ = ask()
+    assert (code, checks["store"]["ok"], checks["disk"]["ok"]) == (1, False, True)
+    assert "shared is not writable" in checks["store"]["detail"]
+
+
+def test_a_store_that_does_not_answer_is_said(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DALSEGNO_STORE", "s3://bucket/prefix")
+    monkeypatch.setattr(Context, "store", FolderStore("/dev/null/no folder"))
+    monkeypatch.setattr(FolderStore, "info", fail(StoreUnavailable("s3://bucket/prefix does not answer")))
+    code, checks, _ = ask()
+    assert (code, checks["store"]["ok"]) == (1, False)
+    assert "does not answer" in checks["store"]["detail"]
 
 
 def test_a_package_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any]) -> None:

@@ -221,7 +221,8 @@ def test_stubs_violations_and_findings_are_marked(house: House, say: Say) -> Non
     loose = SessionBuilder("s-2", profile="OBSERVED").begin()
     loose.append("TurnCompleted", turn_id="never-begun")
     house.shard([*builder.records, builder.amend([victim]), tombstone(victim), *loose.records])
-    text, _ = say("session", "show", "s-1")
+    text, err = say("session", "show", "s-1")
+    assert "P2: what goes on with an operation, or ends it, finds it open" in err.splitlines()
     lines = {int(line.split()[0]): line for line in text.partition("\n\n")[2].splitlines()}
     assert victim.event is not None
     assert lines[victim.event.seq].endswith("[erased]")

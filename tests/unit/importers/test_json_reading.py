@@ -58,6 +58,7 @@ def test_what_is_refused_and_where(data: bytes, told: str, path: Path) -> None:
     with pytest.raises(BadInputFile) as refused:
         document(path, data, needs=("need",))
     assert str(refused.value).startswith(str(path))
+    assert data == b"" or f"check that this is {WANTED}" in refused.value.todo
     assert told in str(refused.value)
     assert refused.value.todo
 
