@@ -14,6 +14,7 @@ from dalsegno.cli.common import lines_of, open_reader, shard_source, view_of_log
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.event_text import content_at, text_lines
+from dalsegno.cli.interrupts import Interrupts
 from dalsegno.cli.output import emit, note, visible_lines
 from dalsegno.log.line_events import Nearest, publish_lines
 from dalsegno.log.publisher import Publisher
@@ -46,7 +47,11 @@ def publish(ctx: Context, file: str, records: bool) -> None:
     with lines_of(file) as lines, open_reader(ctx) as reader, _publisher(ctx) as publisher:
         nearest = partial(_nearest, ctx, reader)
         if not records:
-            done = publish_lines(publisher, lines, file, source=shard_source(ctx), nearest=nearest, tell=note)
+            source = shard_source(ctx)
+            with Interrupts().caught() as interrupts:
+                done = publish_lines(
+                    publisher, lines, file, source=source, nearest=nearest, tell=note, whole=interrupts.whole
+                )
             emit(ctx, [asdict(each) for each in done], _PUBLISHED)
             if not done:
                 note(f"no line in {file}: nothing was published")

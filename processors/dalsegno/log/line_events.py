@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -75,16 +76,18 @@ def publish_lines(
     source: SessionSource | None = None,
     nearest: Callable[[str], Nearest | None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
+    whole: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[Published]:
     """Publish every line of ``lines``; ``name`` is what an error calls the file. A session begins with its
     SessionCreated, and one that is in the log already is taken over with its first line.
 
     ``source``: where the records of one that is taken over come from. ``nearest``: the state of a session's partition,
     so that only the tail of the log is asked whether a new session is new. ``tell`` is told what was acknowledged when
-    the publishing is interrupted. Raises BadLine, SessionSuperseded where somebody else wrote one of the sessions
-    meanwhile, and what appending, resuming and waiting raise; each says what was acknowledged.
+    the publishing is interrupted; ``whole`` keeps an interruption out of sending an event and noting it.
+    Raises BadLine, SessionSuperseded where somebody else wrote one of the sessions meanwhile, and what appending,
+    resuming and waiting raise; each says what was acknowledged.
     """
-    return _Lines(publisher, name, source, KnownSessions(publisher, nearest), tell).publish(lines)
+    return _Lines(publisher, name, source, KnownSessions(publisher, nearest), tell, whole).publish(lines)
 
 
 def read_line(line: bytes) -> NewLine:
@@ -159,8 +162,9 @@ class _Lines:
         source: SessionSource | None,
         known: KnownSessions,
         tell: Callable[[str], None],
+        whole: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._publisher, self._name, self._known, self._tell = publisher, name, known, tell
+        self._publisher, self._name, self._known, self._tell, self._whole = publisher, name, known, tell, whole
         self._source = source or publisher.log_source()
         self._sessions: dict[str, Session] = {}
         self._acknowledged = Acknowledged()
@@ -187,7 +191,9 @@ class _Lines:
         writer = self._publisher.schemas.event(line.type)
         event: NewEvent = getattr(events, line.type)(**to_values(writer, line.fields))
         session = self._sessions.get(line.session_id) or self._open(line)
-        self._acknowledged.note(session.append(event))
+        with self._whole():
+            self._acknowledged.sent(session.append(event))
+        self._acknowledged.wait_for_some()
 
     def _check_no_rivals(self) -> None:
         """Of two who begin a session at once, or take it over, readers follow one; the other must not hear that all is
@@ -227,9 +233,11 @@ class Acknowledged:
     def of(self, session_id: str) -> Published:
         return self.sessions.setdefault(session_id, Published(session_id))
 
-    def note(self, pending: Pending) -> None:
-        """An event was sent. Waits where too many are under way. Raises what the log says of one."""
+    def sent(self, pending: Pending) -> None:
         self._under_way.append(pending)
+
+    def wait_for_some(self) -> None:
+        """Wait where too many are under way. Raises what the log says of one."""
         if len(self._under_way) >= UNDER_WAY_MAX:
             self.wait_for_all()
 

@@ -92,7 +92,8 @@ class _TakingBack:
         partition = publisher.partition_of(facts.session)
         for line, key in zip(section.records, keys, strict=True):
             self.at = line.number
-            self.acknowledged.note(publisher.send_checked(Pending(key, line.raw.value, partition)))
+            self.acknowledged.sent(publisher.send_checked(Pending(key, line.raw.value, partition)))
+            self.acknowledged.wait_for_some()
         # (5)
         self.acknowledged.wait_for_all()
         control = sum(key.seq == CONTROL_SEQ for key in keys)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dalsegno import events
+from dalsegno.cli.interrupts import Interrupts
 from dalsegno.errors import BadLine, KafkaRefused, SessionSuperseded, Unsent
 from dalsegno.log.codec import place
 from dalsegno.log.line_events import Nearest, publish_lines
@@ -269,6 +270,45 @@ def test_whether_a_session_is_new_is_asked_of_the_state_and_of_the_log_behind_it
     for known in (first, second):
         with pytest.raises(BadLine, match="a session that the log holds already"):
             publish_lines(Publisher(log.connect(), prefix="t"), lines(created(known)), "h", nearest=nearest)
+
+
+def test_an_interruption_while_an_event_is_sent_counts_it(log: MemoryLog, publisher: Publisher) -> None:
+    """Else whoever goes on from there publishes it twice."""
+    interrupts = Interrupts()
+    sends = publisher.send_checked
+    told: list[str] = []
+
+    def send_checked(*given: Any) -> Any:
+        pending = sends(*given)
+        if pending.seq == 2:
+            interrupts.take()  # Ctrl-C, when the record has left
+        return pending
+
+    publisher.send_checked = send_checked  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        publish_lines(
+            publisher, lines(CREATED, STARTED, line("NoteRecorded", kind="never")), "f",
+            tell=told.append, whole=interrupts.whole,
+        )  # fmt: skip
+    assert told == ["f, line 2: interrupted; acknowledged: 2 events of s-1, seq 1 to 2"]
+    assert len(stored(log, publisher)) == 2
+
+
+def test_the_second_interruption_does_not_wait() -> None:
+    interrupts = Interrupts()
+    done: list[str] = []
+
+    def work(name: str) -> None:
+        with interrupts.whole():
+            interrupts.take()
+            done.append(name)
+
+    for name in ("first", "second"):
+        with pytest.raises(KeyboardInterrupt):
+            work(name)
+    assert done == ["first"]
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.take()  # between two events
 
 
 def test_an_interruption_says_what_was_acknowledged(publisher: Publisher) -> None:
