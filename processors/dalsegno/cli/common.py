@@ -27,7 +27,7 @@ from dalsegno.readers.source import ShardSource
 from dalsegno.replay.execute import Conductor
 from dalsegno.replay.target import Target, TargetKind
 from dalsegno.replay.world import Place
-from dalsegno.snapshots.catalog import Catalog, read_catalog
+from dalsegno.snapshots.catalog import Catalog, TopicIdentity, read_catalog
 
 # A confirmation above this asks for a name instead of a letter.
 NAME_ABOVE_RECORDS = 1_000_000
@@ -89,6 +89,12 @@ def view_of_log(ctx: Context, reader: LocalReader, session_id: str) -> View | No
         return None
     today = admin.topic_facts(ctx.kafka, topic_name(ctx.prefix, EVENTS)).topic_id
     return view if view.reads.identity().topic_id == today else None
+
+
+def topic_identity(ctx: Context) -> TopicIdentity:
+    """Which log it is whose events the prefix names. Raises TopicMissing, BrokerUnavailable, WaitTimeout."""
+    topic = admin.topic_facts(ctx.kafka, topic_name(ctx.prefix, EVENTS))
+    return TopicIdentity(admin.cluster_facts(ctx.kafka).cluster_id, topic.topic_id, topic.partitions)
 
 
 def audited_requests(ctx: Context) -> Requests:
