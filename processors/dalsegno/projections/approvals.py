@@ -7,7 +7,7 @@ from typing import Any, Final
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import APPROVAL, bounded, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Projection, Rows, clock, cut, kept_id
+from dalsegno.projections.base import Projection, Rows, clock, cut, digest_of, kept_id
 from dalsegno.projections.rows import ApprovalRow, ApprovalStatus
 
 _ADDRESSEES: Final = 8
@@ -66,7 +66,7 @@ def _requested(event: Event, before: ApprovalRow) -> ApprovalRow:
         subject_id=bounded(body["subject_id"]),
         decision_id=kept_id(body["decision_id"]),
         arguments_digest=body["arguments_digest"],
-        view_digest=_digest_of(body["view"]),
+        view_digest=digest_of(body["view"]),
         requested_seq=event.seq,
         requested_at=clock(event.meta),
         addressed_to=[bounded(name) for name in addressed_to[:_ADDRESSEES]],
@@ -92,14 +92,10 @@ def _end(row: ApprovalRow, event: Event, status: ApprovalStatus) -> None:
 def _granted(row: ApprovalRow, body: Any) -> None:
     row.answers += 1
     row.scope, row.explanation = body["scope"], cut(body["explanation"])
-    row.answered_digest, row.modified_digest = body["arguments_digest"], _digest_of(body["modified_arguments"])
+    row.answered_digest, row.modified_digest = body["arguments_digest"], digest_of(body["modified_arguments"])
 
 
 def _denied(row: ApprovalRow, body: Any) -> None:
     row.answers += 1
     row.denial_effect, row.rejection_source = body["effect"], body["rejection_source"]
     row.explanation = cut(body["explanation"])
-
-
-def _digest_of(blob: Any) -> bytes | None:
-    return None if blob is None else blob["digest"]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import APPROVAL, INFERENCE, PACK, SUBSESSION, TOOL, bounded, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Projection, Rows, clock, kept_id
+from dalsegno.projections.base import Projection, Rows, clock, digest_of, kept_id
 from dalsegno.projections.rows import AuditLink, AuditRow
 
 _TOOL_CALL: Final = "TOOL_CALL"
@@ -198,7 +198,7 @@ def _requested(link: AuditLink, body: Any) -> None:
 
 
 def _policy(link: AuditLink, body: Any) -> None:
-    link.says, link.digest = body["decision"], _digest_of(body["modified"])
+    link.says, link.digest = body["decision"], digest_of(body["modified"])
     link.policy_digest, link.rule_ids = body["policy_digest"], [bounded(rule) for rule in body["rule_ids"][:_RULES]]
     link.decision_id = kept_id(body["decision_id"])
 
@@ -210,7 +210,7 @@ def _approval_requested(link: AuditLink, body: Any) -> None:
 
 def _granted(link: AuditLink, body: Any) -> None:
     link.says, link.approval_id = body["scope"], kept_id(body["approval_id"])
-    link.digest = _digest_of(body["modified_arguments"]) or body["arguments_digest"]
+    link.digest = digest_of(body["modified_arguments"]) or body["arguments_digest"]
 
 
 def _denied(link: AuditLink, body: Any) -> None:
@@ -254,15 +254,11 @@ def _receipt(link: AuditLink, body: Any) -> None:
 
 
 def _sub_session(link: AuditLink, body: Any) -> None:
-    link.says, link.digest = body["outcome"], _digest_of(body["result"])
+    link.says, link.digest = body["outcome"], digest_of(body["result"])
 
 
 def _said(text: str | None) -> str | None:
     return None if text is None else text[:_SAID]
-
-
-def _digest_of(blob: Any) -> bytes | None:
-    return None if blob is None else blob["digest"]
 
 
 _TAKES: Final = {

@@ -115,6 +115,11 @@ def kept_id(id: str | None) -> str | None:
     return None if id is None else bounded(id)
 
 
+def digest_of(blob: Mapping[str, Any] | None) -> bytes | None:
+    """The digest of a content of an event; None where it has none."""
+    return None if blob is None else blob["digest"]
+
+
 def first(members: Sequence[T], limit: int) -> tuple[list[T], int]:
     """The first members of a list from outside, and how many more there are."""
     return list(members[:limit]), max(0, len(members) - limit)

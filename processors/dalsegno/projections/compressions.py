@@ -4,19 +4,15 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import COMPRESSION, bounded, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Projection, RowId, Rows, clock, cut, kept_id, put_members
+from dalsegno.projections.base import Projection, RowId, Rows, clock, cut, digest_of, kept_id, put_members
 from dalsegno.projections.rows import CompressionRow, CompressionStatus
 
 FORGOTTEN: Final = "forgotten"
-
-
-def _digest(blob: Any) -> bytes | None:
-    return None if blob is None else blob["digest"]
 
 
 def _begun(event: Event) -> CompressionRow:
@@ -57,7 +53,7 @@ def _completed(row: CompressionRow | None, event: Event) -> CompressionRow:
     row.method, row.effect = body["method"], body["effect"]
     row.window_number, row.insert_at = body["window_number"], body["insert_at"]
     row.prev_compression_id, row.inference_id = kept_id(body["prev_compression_id"]), kept_id(body["inference_id"])
-    row.summary_digest, row.replacement_digest = _digest(body["summary"]), _digest(body["replacement"])
+    row.summary_digest, row.replacement_digest = digest_of(body["summary"]), digest_of(body["replacement"])
     row.error_class = row.error_message = None
     return row
 

@@ -10,14 +10,13 @@ from typing import Any, Final
 
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import bounded
-from dalsegno.model.lifecycle.tables import STATUS_AFTER
 from dalsegno.model.records import FIRST_SEQ, Event
 from dalsegno.projections.base import Rollup, RowId, Rows, clock, plus
 from dalsegno.projections.failed_calls import FAILED_AFTER
 from dalsegno.projections.rows import OutcomeOf, OutcomeRow
+from dalsegno.projections.sessions import STATUS_AFTER
 from dalsegno.projections.usage import day_of
 
-_STATUS_AFTER: Final = {**STATUS_AFTER, "SessionForked": STATUS_AFTER["SessionStarted"]}
 _ENDS: Final = frozenset({"SessionCompleted", "SessionFailed", "SessionCancelled"})
 _VERDICTS: Final = frozenset({"ValidationDecided", "ValidationAmended"})
 _ADDING: Final = frozenset({"InferenceCompleted", "ToolCallRequested"})
@@ -26,7 +25,7 @@ _ADDING: Final = frozenset({"InferenceCompleted", "ToolCallRequested"})
 class Outcomes(Rollup[OutcomeRow]):
     name = "outcomes"
     version = 1
-    handles = frozenset({*_STATUS_AFTER, *_VERDICTS, *_ADDING, *FAILED_AFTER})
+    handles = frozenset({*STATUS_AFTER, *_VERDICTS, *_ADDING, *FAILED_AFTER})
     row = OutcomeRow
     private_row = OutcomeOf
 
@@ -49,7 +48,7 @@ class Outcomes(Rollup[OutcomeRow]):
     def fold_stub(self, rows: Rows[OutcomeRow], event: Event) -> None:
         of = _counted(rows, event)
         key = _key(of)
-        of.status = _STATUS_AFTER.get(event.type, of.status)
+        of.status = STATUS_AFTER.get(event.type, of.status)
         _move(rows, key, of)
 
 
@@ -74,7 +73,7 @@ def _change(of: OutcomeOf, event: Event) -> None:
         of.workflow = bounded(body["workflow_name"])
     elif event.type == "ValidationAmended" or (event.type == "ValidationDecided" and not body["intermediate"]):
         of.verdict = body["verdict"]
-    of.status = _STATUS_AFTER.get(event.type, of.status)
+    of.status = STATUS_AFTER.get(event.type, of.status)
 
 
 def _move(rows: Rows[OutcomeRow], key: RowId, of: OutcomeOf) -> None:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, cast
 
-from dalsegno.model.lifecycle import Verdict
-from dalsegno.model.lifecycle.state import APPROVAL, INPUT, OPERATIONS
+from dalsegno.model.lifecycle import Verdict, tables
+from dalsegno.model.lifecycle.state import APPROVAL, INPUT, OPERATIONS, RUNNING
 from dalsegno.model.records import FIRST_SEQ, Event
-from dalsegno.projections.base import ALL, HeadFacts, Projection, Rows, clock, cut, kept_id, plus
+from dalsegno.projections.base import ALL, HeadFacts, Projection, Rows, clock, cut, digest_of, kept_id, plus
 from dalsegno.projections.failed_calls import FAILED_AFTER
 from dalsegno.projections.rows import SessionRow, SessionStatus
 
 _OPERATIONS = frozenset(OPERATIONS)
 
-_STATUS_AFTER: dict[str, SessionStatus] = {
-    "SessionCreated": "CREATED",
-    "SessionStarted": "RUNNING",
-    "SessionForked": "RUNNING",
-    "SessionPaused": "PAUSED",
-    "SessionResumed": "RUNNING",
-    "SessionCompleted": "COMPLETED",
-    "SessionFailed": "FAILED",
-    "SessionCancelled": "CANCELLED",
-}
+STATUS_AFTER: Final = cast("dict[str, SessionStatus]", {**tables.STATUS_AFTER, "SessionForked": RUNNING})
+"""Event type -> status of its session behind it; of a fork's, which the rules take over from its parent, too."""
 
 
 class Sessions(Projection[SessionRow]):
@@ -58,7 +50,7 @@ class Sessions(Projection[SessionRow]):
         rows.put((), row)
 
     def fold_stub(self, rows: Rows[SessionRow], event: Event) -> None:
-        status = _STATUS_AFTER.get(event.type)
+        status = STATUS_AFTER.get(event.type)
         if status is not None:
             row = rows.get() or SessionRow()
             row.status = status
@@ -99,26 +91,25 @@ def _count_failed(after: Callable[[int, Any, Verdict], int]) -> Callable[[Sessio
 
 
 def _created(row: SessionRow, body: Any, _: Verdict) -> None:
-    row.status = _STATUS_AFTER["SessionCreated"]
+    row.status = STATUS_AFTER["SessionCreated"]
     row.profile = body["profile"]
     row.workflow_name = cut(body["workflow_name"]) or ""
-    goal = body["goal"]
-    row.goal_digest = None if goal is None else goal["digest"]
+    row.goal_digest = digest_of(body["goal"])
     row.relation, row.parent_session = body["relation"], kept_id(body["parent_session"])
 
 
 def _forked(row: SessionRow, body: Any, _: Verdict) -> None:
-    row.status = _STATUS_AFTER["SessionForked"]
+    row.status = STATUS_AFTER["SessionForked"]
     row.forked_from = kept_id(body["parent_session"])
     row.forked_at_seq = body["parent_at"]["seq"]
 
 
 def _session_completed(row: SessionRow, body: Any, _: Verdict) -> None:
-    row.status, row.outcome = _STATUS_AFTER["SessionCompleted"], body["outcome"]
+    row.status, row.outcome = STATUS_AFTER["SessionCompleted"], body["outcome"]
 
 
 def _session_failed(row: SessionRow, body: Any, _: Verdict) -> None:
-    row.status = _STATUS_AFTER["SessionFailed"]
+    row.status = STATUS_AFTER["SessionFailed"]
     row.error_class = cut(body["error"]["error_class"])
     row.error_message = cut(body["error"]["message"])
 
@@ -176,7 +167,7 @@ def _validation_amended(row: SessionRow, body: Any, _: Verdict) -> None:
 
 
 _CHANGES: dict[str, Callable[[SessionRow, Any, Verdict], None]] = {
-    **{type_: _set_status(status) for type_, status in _STATUS_AFTER.items()},
+    **{type_: _set_status(status) for type_, status in STATUS_AFTER.items()},
     **{type_: _count_failed(after) for type_, after in FAILED_AFTER.items()},
     "SessionCreated": _created,
     "SessionForked": _forked,

@@ -12,7 +12,7 @@ from typing import Final
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import APPROVAL, SUBSESSION, TOOL, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Projection, Rows, clock, cut, kept_id
+from dalsegno.projections.base import Projection, Rows, clock, cut, digest_of, kept_id
 from dalsegno.projections.rows import NameOfCall, ToolCallRow
 
 TOOL_CALL: Final = "TOOL_CALL"
@@ -117,7 +117,7 @@ def _sub_session_ended(rows: Rows[ToolCallRow], event: Event, verdict: Verdict) 
     row.in_doubt = _in_doubt(row, row.attempts)
     row.status = "OK" if body["outcome"] in _GOOD_OUTCOMES else "ERROR"
     row.ended_at, row.ended_seq = clock(event.meta), event.seq
-    row.result_digest = None if body["result"] is None else body["result"]["digest"]
+    row.result_digest = digest_of(body["result"])
     rows.put(row_id, row)
 
 
