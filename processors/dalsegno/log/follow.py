@@ -8,7 +8,7 @@ from types import TracebackType
 from confluent_kafka import KafkaError, TopicPartition
 
 from dalsegno.log.kafka import KafkaConfig, consumer, kafka_errors, translate
-from dalsegno.log.reader import bounds, to_record
+from dalsegno.log.reader import bounds, reconnects, to_record
 from dalsegno.log.record import LogRecord
 from dalsegno.model.ids import Offset
 
@@ -58,12 +58,8 @@ class Follower:
         return found
 
     def _judge(self, error: KafkaError) -> None:
-        """The client reconnects by itself, for ever: whether there is still a broker, only a question says."""
-        if error.retriable() or error.code() in (
-            KafkaError._TRANSPORT,
-            KafkaError._ALL_BROKERS_DOWN,
-            KafkaError._RESOLVE,
-        ):
+        """Whether there is still a broker, only a question says."""
+        if reconnects(error):
             bounds(self._cfg, self._topic, self._starts, BROKER_TIMEOUT_SECONDS)
             return
         raise translate(error, f"follow {self._topic}", topic=self._topic)

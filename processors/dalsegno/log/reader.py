@@ -46,7 +46,7 @@ LEADER_RETRY_SECONDS = 0.1
 _LEADER_MOVES = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"}
 
 _T = TypeVar("_T")
-_RECONNECTS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+_AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
 
 class Bounds(NamedTuple):
@@ -78,6 +78,11 @@ def split(messages: Iterable[Message]) -> Polled:
         else:
             errors.append(error)
     return Polled(records, eof, errors)
+
+
+def reconnects(error: KafkaError) -> bool:
+    """Whether the client goes on by itself after this error, for ever: the caller ends a wait that is in vain."""
+    return bool(error.retriable()) or error.code() in _AWAY
 
 
 def to_record(message: Message) -> LogRecord:
@@ -271,8 +276,8 @@ def _poll(cfg: KafkaConfig, reader: Consumer, topic: str, partition: int, positi
             now = bounds(cfg, topic, [partition])[partition]
             _check_start(topic, partition, position, now)
             raise translate(error, f"read {topic}-{partition}", topic=topic, partition=partition, cursor=position)
-        if error.code() in _RECONNECTS or error.retriable():
-            continue  # the client reconnects; the stall limit ends a wait that is in vain
+        if reconnects(error):
+            continue  # the stall limit ends a wait that is in vain
         raise translate(error, f"read {topic}-{partition}", topic=topic, partition=partition, cursor=position)
     return polled
 
