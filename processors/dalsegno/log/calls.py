@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     )
 
 
+MESSAGE_MAX_CHARACTERS = 10_000
+"""Of an exception; a whole output of a tool is a result, not a message."""
+
+
 class ToolCall:
     """One call of a session; ``id`` is its domain id, ``last`` the newest append of it."""
 
@@ -105,9 +109,9 @@ class ToolCall:
     def fail(
         self, reason: ToolFailureReason, error: ErrorInfo | BaseException | None = None, *, not_started: bool = False
     ) -> Pending:
-        """No receipt will come of this attempt. An exception is told by its class and its text."""
+        """No receipt will come of this attempt. An exception is told by its class and the beginning of its text."""
         if isinstance(error, BaseException):
-            error = ErrorInfo(error_class=type(error).__name__, message=str(error))
+            error = ErrorInfo(error_class=type(error).__name__, message=_text_of(error))
         attempt = max(1, self.attempt)
         return self._append(
             ToolCallFailed(tool_call_id=self.id, attempt=attempt, reason=reason, error=error, not_started=not_started)
@@ -116,6 +120,16 @@ class ToolCall:
     def _append(self, event: NewEvent) -> Pending:
         self.last = self._session.append(event, cause=self.last, **self._how)
         return self.last
+
+
+def _text_of(error: BaseException) -> str:
+    """What an exception of foreign code says, whatever that is: its failure must not hide the tool's."""
+    try:
+        text = str(error).encode("utf-8", "backslashreplace").decode("utf-8")
+    except Exception as failed:
+        return f"its text could not be made: {type(failed).__name__}"
+    more = len(text) - MESSAGE_MAX_CHARACTERS
+    return text if more <= 0 else f"{text[:MESSAGE_MAX_CHARACTERS]}… ({more} more characters)"
 
 
 def request_call(

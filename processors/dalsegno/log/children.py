@@ -17,7 +17,7 @@ from dalsegno.errors import Conflict, DalsegnoError, SessionBroken, Usage
 from dalsegno.log.calls import ToolCall
 from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending
 from dalsegno.model.events import Blob, Label, Ref, SessionCreated, SubSessionEnded, ToolCallStarted
-from dalsegno.model.ids import FORK_MARK
+from dalsegno.model.ids import FORK_MARK, HASH_BYTES
 from dalsegno.model.lifecycle.state import ENDED, SUBSESSION, TOOL
 from dalsegno.storage.blobs import blob
 
@@ -48,9 +48,22 @@ def start_child(
     found = parent.operation(TOOL, call_id)
     attempt = 1 if found is None else found.attempt + 1
     name = session_id or f"{parent.session_id.replace(FORK_MARK, '.')}/{call_id}/a{attempt}"
-    # First, since it may be refused; nothing is sent by it.
     child = parent.publisher.session(name, **{**parent.options, **options})
+
+    def created(at: Ref) -> SessionCreated:
+        return SessionCreated(
+            workflow_name=workflow_name,
+            profile=profile,
+            relation="CHILD",
+            parent_session=parent.session_id,
+            parent_at=at,
+            goal=goal,
+            labels=labels,
+        )
+
     try:
+        # Before anything is sent: what the child is refused for must not leave a call that names it.
+        child.check(created(Ref(seq=parent.seq + 1, hash=bytes(HASH_BYTES))))
         # (1)
         if isinstance(call, ToolCall):
             started = call.start(child_session=name, executor=executor)
@@ -59,17 +72,7 @@ def start_child(
                 ToolCallStarted(tool_call_id=call_id, attempt=attempt, child_session=name, executor=executor)
             )
         # (2)
-        child.append(
-            SessionCreated(
-                workflow_name=workflow_name,
-                profile=profile,
-                relation="CHILD",
-                parent_session=parent.session_id,
-                parent_at=Ref(seq=started.seq, hash=started.hash, event_id=started.event_id),
-                goal=goal,
-                labels=labels,
-            )
-        )
+        child.append(created(Ref(seq=started.seq, hash=started.hash, event_id=started.event_id)))
     except DalsegnoError:
         child.close(0.0)
         raise

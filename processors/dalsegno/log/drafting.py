@@ -120,9 +120,11 @@ class Drafter:
         hash_ = event_hash(writer, body)
         key = EventKey(self.session_id, Seq(meta["seq"]), hash_)
         self.publisher.acknowledge_schemas([writer])
+        partition = self.publisher.partition_of(self.session_id)
         # Before the event, which must never name what is not there; one that is refused below leaves it unused.
         put_away(self.publisher.blobs, large)
         is_control = meta["seq"] == CONTROL_SEQ
+        # Last, since it moves the state on: nothing below may fail.
         broken = self._judge(key, value, state, ops, inherit) if self.check_rules and not is_control else ()
         headers = [
             ("ce_type", writer.name.encode()),
@@ -131,7 +133,7 @@ class Drafter:
         ]
         if traceparent is not None:
             headers.append(("traceparent", traceparent))
-        pending = Pending(key, value, self.publisher.partition_of(self.session_id), broken, meta["event_id"])
+        pending = Pending(key, value, partition, broken, meta["event_id"])
         behind = chain if is_control else Chain(meta["seq"], hash_, meta["epoch"], meta["recorded_at"])
         return Draft(pending, behind, headers, _outcome(event))
 

@@ -51,7 +51,7 @@ class SessionWriter:
         redact: Redactor | None = None,
         close_timeout: float = CLOSE_TIMEOUT_SECONDS,
     ) -> None:
-        self.session_id = check_session_id(session_id, fork=FORK_MARK in session_id)
+        self.session_id = check_session_id(session_id, fork=isinstance(session_id, str) and FORK_MARK in session_id)
         self.publisher = publisher
         self._source = source
         self._drafter = Drafter(
@@ -146,6 +146,13 @@ class SessionWriter:
         with self._lock:
             self._must_be_whole()
             return self._send(self._drafter.draft(event, self._chain, self._state, self._ops, how, self._inherit))
+
+    def check(self, event: NewEvent, **how: Any) -> None:
+        """Raise what ``append`` would raise for this event; nothing is sent."""
+        with self._lock:
+            self._must_be_whole()
+            state, ops = copy.deepcopy(self._state), Overlay(self._ops)
+            self._drafter.draft(event, self._chain, state, ops, how, self._inherit)
 
     def append_opening(
         self, kind: str, prefix: str, make: Callable[[str], NewEvent], **how: Any

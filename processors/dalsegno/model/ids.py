@@ -58,6 +58,8 @@ def check_session_id(session_id: str, *, fork: bool = False) -> str:
     problem = ""
     try:
         size = len(session_id.encode("utf-8"))
+    except AttributeError:
+        size, problem = 0, f"a {type(session_id).__name__}"
     except UnicodeEncodeError:
         size, problem = 0, "a lone surrogate"
     if not problem:
@@ -71,7 +73,7 @@ def check_session_id(session_id: str, *, fork: bool = False) -> str:
             problem = "'~', which marks forks" if not fork else "no '<root>~<suffix>'"
     if problem:
         raise InvalidSessionId(
-            f"session id {session_id[:80]!r} holds {problem}",
+            f"session id {str(session_id)[:80]!r} holds {problem}",
             wanted=f"1 to {SESSION_ID_MAX_BYTES} bytes of UTF-8 without control characters and '~'",
             todo="choose another session id",
             field="session_id",

@@ -81,6 +81,27 @@ def test_a_call_that_fails_is_tried_again(publisher: MemoryPublisher) -> None:
     assert (receipt.body["attempt"], receipt.body["started_at"]) == (2, 5)
 
 
+class _Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError("no file a\udcff"), "no file a\\udcff"),
+        (_Speechless(), "its text could not be made: RuntimeError"),
+        (ValueError("x" * 2_000_000), "x" * 10_000 + "… (1990000 more characters)"),
+    ],
+)
+def test_any_exception_of_a_tool_can_be_told(publisher: MemoryPublisher, error: Exception, message: str) -> None:
+    call = begin(publisher).tool_call("search", "{}")
+    call.authorize("SIMULATED")
+    call.start()
+    call.fail("INFRA", error)
+    assert of(publisher)[-1].body["error"]["message"] == message
+
+
 def test_a_call_that_never_ran(publisher: MemoryPublisher) -> None:
     session = begin(publisher)
     call = session.tool_call("t", blob({}))
@@ -165,6 +186,19 @@ def test_a_child_whose_end_was_not_stored_is_not_named(publisher: MemoryPublishe
     again.append(events.SessionCancelled())
     session.child_ended(again)
     assert of(publisher)[-1].body["outcome"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"profile": "NONE"}, {"labels": [7]}, {"session_id": "a~b"}, {"traceparent": "x"}, {"workflow_name": 1}]
+)
+def test_a_child_that_is_refused_starts_no_call(publisher: MemoryPublisher, wrong: dict[str, Any]) -> None:
+    session = begin(publisher)
+    call = session.tool_call("delegate", "{}")
+    call.authorize("SIMULATED")
+    with pytest.raises(InvalidEvent):
+        session.child(call, **{"workflow_name": "w", **wrong})
+    assert [event.type for event in of(publisher)] == ["ToolCallRequested", "ToolCallAuthorized"]
+    assert session.child(call, workflow_name="w").session_id == "s-1/c0/a1"
 
 
 def test_a_start_that_is_refused_opens_no_child(publisher: MemoryPublisher) -> None:

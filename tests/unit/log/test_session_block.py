@@ -7,11 +7,12 @@ import gc
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from dalsegno import events
-from dalsegno.errors import Conflict, KafkaRefused, SessionBroken, SessionOpen, Unsent
+from dalsegno.errors import Conflict, InvalidSessionId, KafkaRefused, SessionBroken, SessionOpen, Unsent
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.session import Session
 from dalsegno.testing.memory_log import MemoryLog, MemoryTransport
@@ -162,6 +163,24 @@ def test_a_closed_session_takes_no_more(publisher: Publisher) -> None:
         with pytest.raises(Conflict, match="session s-1 is closed"):
             use()
     assert publisher.resume("s-1").append(note()).result(5).seq == 3
+
+
+def test_what_fails_before_an_event_is_sent_leaves_the_session_as_it_was(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = publisher.session("s-1")
+    with monkeypatch.context() as patch:
+        patch.setattr(publisher, "partition_of", lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            session.append(events.SessionCreated(workflow_name="w", profile="STRICT"))
+    assert session.status == "NEW"
+    assert session.append(events.SessionCreated(workflow_name="w", profile="OBSERVED")).violations == ()
+
+
+@pytest.mark.parametrize("id_", [None, 5, b"s-1"])
+def test_an_id_that_is_no_text_is_named(publisher: Publisher, id_: Any) -> None:
+    with pytest.raises(InvalidSessionId, match=f"holds a {type(id_).__name__}"):
+        publisher.session(id_)
 
 
 def test_a_session_is_open_once(publisher: Publisher) -> None:
