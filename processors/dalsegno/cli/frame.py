@@ -7,12 +7,12 @@ import importlib
 import os
 import sys
 import traceback
-from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from dalsegno import __version__
 from dalsegno.cli import note_missing
 from dalsegno.cli.context import Context
 from dalsegno.cli.logs import configure_logging
@@ -132,7 +132,7 @@ class LazyGroup(click.Group):
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least level that is logged."
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log lines on stderr.")
-@click.version_option(package_version("dalsegno"), "--version", prog_name="dalsegno", message="%(prog)s %(version)s")
+@click.version_option(__version__, "--version", prog_name="dalsegno", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(
     ctx: click.Context,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from dalsegno.errors import RecordDamaged
@@ -46,6 +45,8 @@ class Listed(NamedTuple):
 
 def tell(cfg: KafkaConfig, prefix: str, status: Mapping[str, Any]) -> None:
     """Write what a worker's status file says. Raises WaitTimeout, TopicMissing, BrokerUnavailable."""
+    from dalsegno import __version__
+
     record = {
         "worker_id": status["worker_id"],
         "state": status["state"],
@@ -53,7 +54,7 @@ def tell(cfg: KafkaConfig, prefix: str, status: Mapping[str, Any]) -> None:
         "host": status["host"],
         "pid": status["pid"],
         "slot": str(status["slot"]),
-        "version": version("dalsegno"),
+        "version": __version__,
         "started_at": int(status["started_at"] * MICROS),
         "seen_at": int(status["updated_at"] * MICROS),
         "stale_after_seconds": STALE_AFTER_SECONDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from dalsegno.log.codec import encode_record
@@ -62,3 +63,11 @@ def test_a_worker_has_ended_when_it_says_so_or_was_started_again(monkeypatch: An
         listed("failed", "FAILED"), listed("another", "STOPPED"),
     ]  # fmt: skip
     assert ends(before, now) == {"stopped": "STOPPED", "again": RESTARTED, "failed": "FAILED"}
+
+
+def test_a_worker_of_a_folder_that_was_never_installed_tells_of_itself_too(monkeypatch: Any) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert parse_roster([told(monkeypatch)], int(SEEN * 1e6))[0].record["version"] == "0+unknown"
