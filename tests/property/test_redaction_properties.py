@@ -16,9 +16,9 @@ from dalsegno import RedactionRule, Redactor, blob, events
 from dalsegno.errors import InvalidEvent
 from dalsegno.log.codec import encode
 from dalsegno.log.drafting import Chain, Draft, Drafter
-from dalsegno.log.json_spans import spans
 from dalsegno.log.publisher import Publisher
-from dalsegno.log.redacting import ELSEWHERE_MIN_CHARACTERS, is_id, name_types
+from dalsegno.log.redaction.event import ELSEWHERE_MIN_CHARACTERS, is_id, name_types
+from dalsegno.log.redaction.json_spans import spans
 from dalsegno.log.schema_set import WriterSchema
 from dalsegno.model.events import to_record
 from dalsegno.model.lifecycle import MemoryOps, SessionState

@@ -14,9 +14,9 @@ import pytest
 
 from dalsegno import RedactionRule, Redactor, blob, events
 from dalsegno.errors import InvalidEvent, Unsent, Usage
-from dalsegno.log.json_spans import spans
 from dalsegno.log.publisher import Publisher
-from dalsegno.log.redaction_notes import may_be_random
+from dalsegno.log.redaction.json_spans import spans
+from dalsegno.log.redaction.notes import may_be_random
 from dalsegno.storage.blobs import Blobs
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing import MemoryPublisher, memory_publisher

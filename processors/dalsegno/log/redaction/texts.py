@@ -12,8 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from dalsegno.log.json_spans import STRING, Path, Span, decoded, encoded, spans
-from dalsegno.log.redaction_notes import Compiled, Found
+from dalsegno.log.redaction.json_spans import STRING, Path, Span, decoded, encoded, spans
+from dalsegno.log.redaction.notes import Compiled, Found
 
 NESTED_MAX: Final = 8
 """JSON in JSON: each level doubles the backslashes, so that nobody gets here by chance."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from dalsegno.log.json_spans import Path
+from dalsegno.log.redaction.json_spans import Path
 
 NOTED_MAX: Final = 100
 """Places that ``meta.redactions`` names one by one; of more, the field or the content that holds them."""

@@ -15,9 +15,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 from dalsegno.log.encode import refuse
-from dalsegno.log.json_spans import Path, spans
-from dalsegno.log.redacting_texts import TextRedactor, said
-from dalsegno.log.redaction_notes import Compiled, Found, notes
+from dalsegno.log.redaction.json_spans import Path, spans
+from dalsegno.log.redaction.notes import Compiled, Found, notes
+from dalsegno.log.redaction.texts import TextRedactor, said
 from dalsegno.storage.blobs import SCHEME
 
 ELSEWHERE_MIN_CHARACTERS: Final = 6

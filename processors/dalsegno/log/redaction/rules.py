@@ -25,9 +25,9 @@ import msgspec
 import rfc8785
 
 from dalsegno.errors import Usage
-from dalsegno.log.json_spans import DEPTH_MAX
-from dalsegno.log.redacting import redact_event
-from dalsegno.log.redaction_notes import Compiled
+from dalsegno.log.redaction.event import redact_event
+from dalsegno.log.redaction.json_spans import DEPTH_MAX
+from dalsegno.log.redaction.notes import Compiled
 from dalsegno.model import events
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import ConfigPinned
