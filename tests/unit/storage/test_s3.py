@@ -10,7 +10,7 @@ import pytest
 from dalsegno.errors import NotPermitted, StoreUnavailable, Usage
 from dalsegno.storage import s3
 from dalsegno.storage.object_store import FolderStore, Store
-from dalsegno.storage.opening import masked, open_store
+from dalsegno.storage.opening import masked, masked_url, open_store
 from s3_lab import SECRET, S3Server, s3_server
 
 
@@ -100,6 +100,23 @@ def test_wrong_options_and_places_are_usage_and_show_no_secret(server: S3Server)
     with pytest.raises(Usage, match="drop them"):
         open_store("folder", {"region": "x"})
     assert isinstance(open_store("folder"), FolderStore)
+
+
+@pytest.mark.parametrize(
+    ("location", "options"),
+    [
+        (f"s3://id:{SECRET}@bucket/x", {}),
+        (f"s3://bucket/x?secret_access_key={SECRET}", {}),
+        ("s3://bucket/x", {"endpoint": f"http://id:{SECRET}@127.0.0.1:1"}),
+        ("s3://bucket/../x", {}),
+    ],
+)
+def test_credentials_have_no_place_in_a_url(location: str, options: dict[str, str]) -> None:
+    with pytest.raises(Usage) as caught:
+        open_store(location, options)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in str(masked({"proxy_url": f"http://u:{SECRET}@p:1", **options}))
+    assert SECRET not in masked_url(location)
 
 
 def test_secrets_of_the_options_are_masked(server: S3Server) -> None:
