@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from dalsegno.errors import BadInputFile
+from dalsegno.importers.registry import IMPORTERS
 from dalsegno.importers.run import import_file
 from dalsegno.log.publisher import Publisher
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing.memory_log import MemoryLog
 from examples import examples
+from inspect_logs import clock, model_event, sample, write_json
 from recordings import GROWING, TEXT, Recording, each_recording, importer_of
 
 ODD: list[Any] = [
@@ -66,8 +68,62 @@ def written(path: Path, recording: Recording, rnd: Random) -> Path:
     return path
 
 
+def an_inspect_log(path: Path) -> Path:
+    """With records that the shared ones have none of: approvals, cut and failed results, scores that were edited."""
+    asked = {"id": "c1", "function": "run", "arguments": {"x": 1}}
+    span = {"id": "s", "span_id": "s", "type": "scorer", "name": "judge"}
+    events: list[dict[str, Any]] = [
+        {"event": "sample_init", "state": {"messages": [{"role": "user", "content": "do"}]}, "sample": {"input": "do"}},
+        model_event(1, calls=[("c1", "run", {"x": 1}), ("c2", "run", {"x": 2})]),
+        {"event": "tool", **asked, "completed": clock(5), "result": "r", "truncated": [3, 2], "error": {"type": "x"}},
+        {"event": "approval", "call": asked, "decision": "escalate", "approver": "auto", "explanation": "e"},
+        {"event": "approval", "call": asked, "decision": "modify", "modified": {"arguments": {}}, "approver": "human"},
+        {"event": "tool", **asked, "id": "c2", "completed": clock(7), "failed": True, "error": {"type": "timeout"}},
+        {"event": "span_begin", **span},
+        {"event": "score", "score": {"value": "C"}, "span_id": "s"},
+        {"event": "span_end", **span},
+        {"event": "compaction", "type": "trim", "tokens_before": 9},
+        {"event": "sample_limit", "type": "time", "limit": 60, "message": "late"},
+        {"event": "input", "input": "q"},
+        {"event": "state", "changes": [{"op": "add"}]},
+        {"event": "error", "error": {"message": "b"}},
+        {"event": "score_edit", "score_name": "judge", "edit": {"value": "I", "provenance": {"author": "a"}}},
+    ]
+    return write_json(path, sample([{"timestamp": clock(at), **event} for at, event in enumerate(events)]))
+
+
+@pytest.mark.parametrize(
+    ("place", "odd"),
+    [
+        ((1, "output", "choices"), True),
+        ((0, "state", "messages"), 3),
+        ((2, "truncated"), [2**70, 1]),
+        ((3, "call"), "c1"),
+    ],
+)
+def test_a_value_of_another_kind_in_an_inspect_log(place: tuple[Any, ...], odd: Any, tmp_path: Path) -> None:
+    path = an_inspect_log(tmp_path / "log.json")
+    log = json.loads(path.read_text())
+    holder = log["samples"][0]["events"]
+    for key in place[:-1]:
+        holder = holder[key]
+    assert place[-1] in holder
+    holder[place[-1]] = odd
+    path.write_text(json.dumps(log))
+    with Publisher(MemoryLog(partitions=1).connect(), prefix="t") as publisher:
+        assert import_file(publisher, IMPORTERS["inspect"](), path).appended > 0
+
+
+def test_an_inspect_log_with_odd_values(tmp_path: Path) -> None:
+    is_refused_or_taken(Recording("inspect", an_inspect_log(tmp_path / "log.json")), tmp_path)
+
+
 @pytest.mark.parametrize("recording", each_recording(*TEXT))
 def test_a_document_with_odd_values(recording: Recording, tmp_path: Path) -> None:
+    is_refused_or_taken(recording, tmp_path)
+
+
+def is_refused_or_taken(recording: Recording, tmp_path: Path) -> None:
     log, store = MemoryLog(partitions=1), FolderStore(tmp_path / "store")
     taken = 0
     for seed in range(examples(15)):

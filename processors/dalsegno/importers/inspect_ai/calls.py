@@ -17,7 +17,7 @@ from dalsegno.importers.inspect_ai.messages import Conversation
 from dalsegno.importers.inspect_ai.order import BEGIN, END, Moment
 from dalsegno.importers.inspect_ai.record import Native, Resolver
 from dalsegno.importers.inspect_ai.stages import HARNESS
-from dalsegno.importers.payload import clean_text, digest_of, json_bytes
+from dalsegno.importers.payload import clean_text, count, digest_of, json_bytes
 from dalsegno.importers.tool_calls import ToolCall, ToolCalls
 from dalsegno.model.events import Truncation
 from dalsegno.model.payloads import RejectionBasis, ToolFailureReason
@@ -121,8 +121,9 @@ class Calls:
             return
         result, cut = self.resolver.value(native.take("result", "")), native.take("truncated")
         truncated = None
-        if isinstance(cut, list) and len(cut) == 2 and all(isinstance(n, int) for n in cut):
-            truncated = Truncation(original_bytes=cut[0], kept_bytes=cut[1])
+        sizes = [size for size in map(count, cut) if size is not None] if isinstance(cut, list) else []
+        if len(sizes) == 2:
+            truncated = Truncation(original_bytes=sizes[0], kept_bytes=sizes[1])
         if error:
             result = {"error": self.resolver.value(error), "result": result}
         self.tools.receive(call.tool, source, result, "ERROR" if error else "OK", truncated=truncated)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from dalsegno.importers.base import ImportReport
@@ -65,9 +64,9 @@ class SampleContext:
     ) -> Added:
         return self.builder.add(event, source, actor, cause=cause, stage_id=stage_id)
 
-    def messages(self, given: Iterable[Any], source: Source, stage_id: str | None) -> None:
+    def messages(self, given: Any, source: Source, stage_id: str | None) -> None:
         """Record what a model was given and no event holds yet."""
-        messages = [message for message in given if isinstance(message, dict)]
+        messages = [message for message in given if isinstance(message, dict)] if isinstance(given, list) else []
         for message in self.conversation.unseen(messages):
             role = str(message.get("role"))
             message_id = clean_text(str(message.get("id") or self.builder.number("m")))

@@ -80,7 +80,7 @@ def _sample_init(ctx: SampleContext, native: Native, source: Source, _: Span | N
     """The messages that a sample begins with; the goal holds its input, so the note does not repeat it."""
     state, sample = native.take("state"), native.take("sample")
     if isinstance(state, dict):
-        ctx.messages(state.get("messages") or [], source, stage_id)
+        ctx.messages(state.get("messages"), source, stage_id)
         state = {name: value for name, value in state.items() if name != "messages"}
     if isinstance(sample, dict):
         sample = {name: value for name, value in sample.items() if name != "input"}

@@ -9,7 +9,7 @@ from dalsegno.importers.builder import Added, SessionBuilder, Source
 from dalsegno.importers.given import ToolSets
 from dalsegno.importers.inspect_ai.calls import Calls, Offer
 from dalsegno.importers.inspect_ai.messages import Conversation, PartMaker
-from dalsegno.importers.inspect_ai.order import calls_of, output_messages
+from dalsegno.importers.inspect_ai.order import calls_of, choices_of, output_messages
 from dalsegno.importers.inspect_ai.record import Native, Resolver
 from dalsegno.importers.inspect_ai.scores import Scores
 from dalsegno.importers.inspect_ai.stages import HARNESS, Span, Stages
@@ -116,7 +116,7 @@ class Inferences:
         output = native.take_object("output")
         native.take("working_time")
         messages = output_messages(output)
-        choices = [choice for choice in output.get("choices") or [] if isinstance(choice, dict)]
+        choices = choices_of(output)
         call = native.take_object("call")
         response = call.get("response")
         if call.get("request"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dalsegno.importers.fields import Fields
 from dalsegno.importers.inspect_ai.record import Native, Resolver
 
 BEGIN = "begin"
@@ -125,12 +126,14 @@ def _needs(native: Native, resolver: Resolver) -> set[str]:
 
 def output_messages(output: Any) -> list[dict[str, Any]]:
     """The messages of a model's output, one per choice."""
-    choices = output.get("choices") if isinstance(output, dict) else None
-    messages = [choice.get("message") for choice in choices or [] if isinstance(choice, dict)]
+    messages = [choice.get("message") for choice in choices_of(output)]
     return [message for message in messages if isinstance(message, dict)]
+
+
+def choices_of(output: Any) -> list[dict[str, Any]]:
+    return Fields(output).take_objects("choices") if isinstance(output, dict) else []
 
 
 def calls_of(message: dict[str, Any]) -> list[dict[str, Any]]:
     """The tool calls of one message."""
-    calls = message.get("tool_calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return Fields(message).take_objects("tool_calls")

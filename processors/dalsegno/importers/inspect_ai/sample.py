@@ -93,8 +93,7 @@ def _end_of_run(moments: list[Moment]) -> int:
 
 def _finish(ctx: SampleContext, sample: dict[str, Any], at: Source) -> None:
     """What the sample says of itself at its end, and the session's own end."""
-    messages = sample.get("messages")
-    ctx.messages(messages if isinstance(messages, list) else [], Source("/messages", at.time), None)
+    ctx.messages(sample.get("messages"), Source("/messages", at.time), None)
     scores = sample.get("scores")
     for name, score in scores.items() if isinstance(scores, dict) else ():
         scorer = clean_text(name)
