@@ -86,10 +86,13 @@ def find_session(reader: LocalReader, name: str) -> Found:
         )
     if unasked is not None and not isinstance(unasked, NotFound):
         raise unasked
+    holding = list(islice((each.session_id for each in _all(reader) if name and name in each.session_id), _NAMED_MAX))
     raise NotFound(
         f"no session {name!r}",
-        wanted=f"a session of prefix {reader.prefix}",
-        todo=f"see 'dalsegno session list'{_unread(reader)}",
+        wanted=f"a session of prefix {reader.prefix}"
+        + (f": the id, or its beginning, of {', '.join(holding)}" if holding else ""),
+        todo="see 'dalsegno session list'; what was just published is here when a worker has folded it "
+        f"('dalsegno worker status'){_unread(reader)}",
         session=name,
     )
 
@@ -102,10 +105,13 @@ def _unread(reader: LocalReader) -> str:
 
 def beginning_with(reader: LocalReader, name: str) -> Iterator[Found]:
     """Sessions whose ids begin so."""
+    return (found for found in _all(reader) if found.session_id.startswith(name))
+
+
+def _all(reader: LocalReader) -> Iterator[Found]:
     for view in reader.views().values():
         for session_id, row in all_rows(view):
-            if session_id.startswith(name):
-                yield Found(session_id, row, view)
+            yield Found(session_id, row, view)
 
 
 def is_text(name: str) -> bool:
