@@ -7,12 +7,12 @@ import copy
 import msgspec
 import pytest
 from hypothesis import given
-from test_lifecycle_rules import AUTHORIZED, COMPLETED, DECISION, INFERENCE, RECEIPT, VALIDATION, A, B, Walk, a_child
 
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState, Verdict, config_set_digest, inherit, judge, state
 from dalsegno.model.lifecycle.state import MAX_ID, MAX_LISTED, PLACE_OF, bounded
 from dalsegno.testing.strategies import History, histories
+from lifecycle_walk import AUTHORIZED, COMPLETED, DECISION, INFERENCE, RECEIPT, VALIDATION, A, B, Walk, a_child
 
 
 class RowsOfTheirOwn(MemoryOps):
