@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from dalsegno.cli.frame import run
 from dalsegno.model.ids import partition_of
 from dalsegno.projections import registry
 from dalsegno.testing.builder import SessionBuilder
@@ -22,22 +20,6 @@ Say = Callable[..., tuple[str, str]]
 def house(tmp_path: Path) -> Iterator[House]:
     with House(tmp_path, partitions=2) as found:
         yield found
-
-
-@pytest.fixture
-def say(house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
-    for name in [name for name in os.environ if name.startswith("DALSEGNO_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(house.data.parent)
-
-    def command(*arguments: str, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        found = run(["--data", str(house.data), "--prefix", PREFIX, *arguments])
-        said = capsys.readouterr()
-        assert found == code, said.err
-        return said.out, said.err
-
-    return command
 
 
 def session(name: str, calls: int) -> SessionBuilder:

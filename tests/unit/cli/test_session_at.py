@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from dalsegno.cli.answers import row_values
-from dalsegno.cli.frame import run
 from dalsegno.cli.output import dumps
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.lifecycle import Verdict
@@ -26,28 +23,6 @@ from reader_lab import PREFIX, House
 from shard_lab import folded, reads
 
 Say = Callable[..., tuple[str, str]]
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with House(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-def say(house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
-    for name in [name for name in os.environ if name.startswith("DALSEGNO_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(house.data.parent)
-
-    def command(*arguments: str, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        found = run(["--data", str(house.data), "--prefix", PREFIX, *arguments])
-        said = capsys.readouterr()
-        assert found == code, said.err
-        return said.out, said.err
-
-    return command
 
 
 def with_a_call() -> SessionBuilder:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +26,6 @@ from log_samples import toy, writer_of
 from reader_lab import PREFIX, TOPIC_ID, House
 
 Say = Callable[..., tuple[str, str]]
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with House(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-def say(house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
-    for name in [name for name in os.environ if name.startswith("DALSEGNO_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(house.data.parent)
-
-    def command(*arguments: str, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        found = run(["--data", str(house.data), "--prefix", PREFIX, *arguments])
-        said = capsys.readouterr()
-        assert found == code, said.err
-        return said.out, said.err
-
-    return command
 
 
 def message(builder: SessionBuilder, text: str, **fields: Any) -> Written:

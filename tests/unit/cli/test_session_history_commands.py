@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -31,12 +31,6 @@ from shard_lab import apply
 
 Say = Callable[..., tuple[str, str]]
 TOPIC = f"{PREFIX}.events"
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with House(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture
