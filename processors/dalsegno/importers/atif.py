@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
-from dalsegno.importers.builder import SessionBuilder, Source
+from dalsegno.importers.builder import PERSON, SessionBuilder, Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_file import foreign, object_at, objects_at, read_object
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
@@ -153,7 +153,7 @@ class _Run:
         elif kind in _ROLES:
             parts = self._builder.blobs.parts(step.take("message"))
             event = MessageReceived(message_id=f"step/{number}", role=_ROLES[kind], parts=parts)
-            self._script.add(event, source, Actor("USER", "user") if kind == "user" else None)
+            self._script.add(event, source, PERSON if kind == "user" else None)
             self._results(index, step, source)
         else:
             self._report.records[kind] += 1

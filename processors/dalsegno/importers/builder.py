@@ -19,6 +19,14 @@ FIRST_EPOCH = 0
 """An importer is a session's first and only writer."""
 
 
+PERSON = Actor("USER", "user")
+"""Somebody whom the recording does not name."""
+
+
+def model_actor(model: str | None) -> Actor:
+    return Actor("MODEL", model or "unknown")
+
+
 class Added(NamedTuple):
     """An event that was added: what later events need to name it."""
 

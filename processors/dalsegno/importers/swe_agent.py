@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dalsegno.importers.base import ImportedSession, Importer, ImportReport
-from dalsegno.importers.builder import SessionBuilder, Source
+from dalsegno.importers.builder import PERSON, SessionBuilder, Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.json_file import foreign, json_in, object_at, objects_at, read_object
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
@@ -139,7 +139,7 @@ class _Run:
             self._kept(kind, entry, source)
             return
         self._report.mapped[kind] += 1
-        self._script.add(event, source, Actor("USER", "user") if role == "user" and not demo else None)
+        self._script.add(event, source, PERSON if role == "user" and not demo else None)
         entry.take("message_type")
         self._report.left(kind, entry.left())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dalsegno.importers.builder import Added, SessionBuilder, Source
+from dalsegno.importers.builder import Added, SessionBuilder, Source, model_actor
 from dalsegno.importers.payload import short_text
 from dalsegno.importers.tool_calls import ToolCall, ToolCalls
 from dalsegno.importers.wanted import Wanted
@@ -121,7 +121,7 @@ class Transcript:
         self, asked: Asked, event: InferenceCompleted | InferenceFailed, model: str | None, source: Source
     ) -> Added:
         """What became of a model's call."""
-        actor = Actor("MODEL", model or "unknown")
+        actor = model_actor(model)
         return self.add(event, source, actor, cause=asked.requested, turn_id=asked.turn_id)
 
     def open_calls(self) -> list[OpenCall]:

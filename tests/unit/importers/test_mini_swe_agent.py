@@ -198,6 +198,14 @@ def test_format_1_1_has_actions_results_and_times_of_its_own(tmp_path: Path) -> 
     assert report.as_data()["not_carried"] == {}
 
 
+def test_tokens_of_a_cache_are_read_where_the_provider_tells_them(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3}
+    events, _ = mapped(trajectory(tmp_path / "t.json", answer("x", response={"id": "r", "usage": usage})))
+    (done,) = [event for event in events if event.type == "InferenceCompleted"]
+    told = {"input": 9, "output": 2, "cache_read": 5, "cache_creation": 3, "reasoning": None}
+    assert done.body["usage"] == told
+
+
 def test_a_return_code_that_is_none_makes_no_result(tmp_path: Path) -> None:
     calls = [{"command": "ls", "tool_call_id": "a"}]
     odd = result("a", "<o>1</o>", 12.0, raw_output="1", returncode=2**40)

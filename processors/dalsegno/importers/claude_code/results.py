@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dalsegno.importers.builder import Source
+from dalsegno.importers.builder import PERSON, Source
 from dalsegno.importers.claude_code.content import without_copies
 from dalsegno.importers.claude_code.records import Findings, Native
 from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, content_text, short_text
@@ -24,7 +24,6 @@ from dalsegno.model.events import (
 )
 from dalsegno.model.records import Actor
 
-USER = Actor("USER", "user")
 DELEGATES = frozenset({"Task", "Agent"})
 """Tools that hand a prompt to another agent."""
 
@@ -119,14 +118,14 @@ class Results:
             rejection_source="USER",
             explanation=short_text(text, MESSAGE_MAX_CHARACTERS),
         )
-        calls.add(call, event, source, USER)
+        calls.add(call, event, source, PERSON)
         calls.reject(call, source, "APPROVAL_DENIED", text, cites=approval_id)
 
     def _approved(self, opened: OpenCall, source: Source) -> None:
         call, calls = opened.call, self._transcript.calls
         approval_id = self._asked(call, source)
         event = ApprovalGranted(approval_id=approval_id, arguments_digest=call.arguments_digest)
-        calls.add(call, event, source, USER)
+        calls.add(call, event, source, PERSON)
         calls.let_run(call, source, "APPROVAL", approval_id=approval_id)
 
     def _answered(self, opened: OpenCall, told: dict[str, Any], source: Source) -> None:
@@ -139,7 +138,7 @@ class Results:
         at = source._replace(time=None)
         asked = self._transcript.add(request, at, cause=call.last, turn_id=call.turn_id, synthesized=True)
         answer = InputProvided(request_id=request_id, outcome="ACCEPTED", content=blobs.of_json(told["answers"]))
-        self._transcript.add(answer, source, USER, cause=asked, turn_id=call.turn_id)
+        self._transcript.add(answer, source, PERSON, cause=asked, turn_id=call.turn_id)
 
 
 def asks_for(name: str, given: Any, prompt: str) -> bool:

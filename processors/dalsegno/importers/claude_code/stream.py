@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dalsegno.importers.base import ImportReport
-from dalsegno.importers.builder import Added, SessionBuilder, Source
+from dalsegno.importers.builder import PERSON, Added, SessionBuilder, Source
 from dalsegno.importers.claude_code.compaction import Compaction
 from dalsegno.importers.claude_code.content import parts_of, usage_of, wanted_of
 from dalsegno.importers.claude_code.records import (
@@ -24,7 +24,7 @@ from dalsegno.importers.claude_code.records import (
     Findings,
     Native,
 )
-from dalsegno.importers.claude_code.results import USER, Results, asks_for
+from dalsegno.importers.claude_code.results import Results, asks_for
 from dalsegno.importers.payload import digest_json, short_text
 from dalsegno.importers.transcript import Asked, Transcript
 from dalsegno.importers.wanted import requested_calls
@@ -212,7 +212,7 @@ class Stream:
             channel="summary" if native.sums_up else channel,
             parts=parts_of(blocks, self.transcript.blobs),
         )
-        actor = HARNESS if native.meta or native.sums_up else AGENT if self._side else USER
+        actor = HARNESS if native.meta or native.sums_up else AGENT if self._side else PERSON
         self.transcript.add(event, native.source, actor)
 
     # --- what the model said -----------------------------------------------------------------------------------------

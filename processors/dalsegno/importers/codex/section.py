@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from dalsegno.importers.base import ImportedSession, ImportReport
-from dalsegno.importers.builder import SessionBuilder
+from dalsegno.importers.builder import PERSON, SessionBuilder
 from dalsegno.importers.codex import items
 from dalsegno.importers.codex.answers import Answers
 from dalsegno.importers.codex.records import (
@@ -238,7 +238,7 @@ class Section:
             self._repeated(USER, [text])
             if not self._told and self._transcript.end_turn(native.source, synthesized=True):
                 self._give_up(ASSISTANT, REASONING)
-        self._said_to_model(native, ROLES[native.fields.take("role")], Actor("USER", "user") if user else HARNESS)
+        self._said_to_model(native, ROLES[native.fields.take("role")], PERSON if user else HARNESS)
         return MAPPED
 
     def _agent_message(self, native: Native) -> Outcome:

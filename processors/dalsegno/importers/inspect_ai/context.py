@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dalsegno.importers.base import ImportReport
-from dalsegno.importers.builder import Added, SessionBuilder, Source
+from dalsegno.importers.builder import PERSON, Added, SessionBuilder, Source
 from dalsegno.importers.inspect_ai.approvals import Approvals
 from dalsegno.importers.inspect_ai.calls import Calls
 from dalsegno.importers.inspect_ai.inferences import Inferences
@@ -81,7 +81,7 @@ class SampleContext:
                 channel=clean_text(channel) if isinstance(channel, str) else None,
                 parts=self.parts.of_message(message),
             )
-            self.add(event, source, Actor("USER", "user") if role == "user" else HARNESS, stage_id)
+            self.add(event, source, PERSON if role == "user" else HARNESS, stage_id)
 
     def note(self, kind: str, data: Any, source: Source, stage_id: str | None) -> None:
         """Keep something whole that has no event of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from dalsegno.importers.builder import Source
+from dalsegno.importers.builder import PERSON, Source
 from dalsegno.importers.inspect_ai.calls import error_words
 from dalsegno.importers.inspect_ai.context import LIMITS, SampleContext
 from dalsegno.importers.inspect_ai.record import Native
@@ -19,7 +19,6 @@ from dalsegno.model.events import (
     InputRequested,
     StatePatched,
 )
-from dalsegno.model.records import Actor
 
 Handler: TypeAlias = Callable[[SampleContext, Native, Source, "Span | None", "str | None"], bool]
 
@@ -101,7 +100,7 @@ def _input(ctx: SampleContext, native: Native, source: Source, _: Span | None, s
     asked = ctx.builder.add(request, source, HARNESS, stage_id=stage_id, synthesized=True)
     content = ctx.builder.blobs.of_value(ctx.resolver.value(native.take("input", "")))
     answer = InputProvided(request_id=request_id, outcome="ACCEPTED", content=content)
-    ctx.add(answer, source, Actor("USER", "user"), stage_id, cause=asked)
+    ctx.add(answer, source, PERSON, stage_id, cause=asked)
     return True
 
 

@@ -15,7 +15,6 @@ from dalsegno.importers.fields import Fields
 from dalsegno.importers.payload import (
     TEXT_TYPE,
     content_text,
-    count,
     digest_json,
     exit_code,
     parse_time,
@@ -23,7 +22,6 @@ from dalsegno.importers.payload import (
     text_bytes,
 )
 from dalsegno.importers.wanted import Wanted, wanted_call
-from dalsegno.model.events import Usage
 
 _ACTION = re.compile(r"```bash[^\S\n]*\n(.*?)\n```", re.DOTALL)
 _RETURN_CODE = re.compile(r"<returncode>(-?\d{1,9})</returncode>")
@@ -77,13 +75,3 @@ class Message(Fields):
 
     def left(self) -> list[str]:
         return super().left() + [f"extra.{name}" for name in self.extra.left()]
-
-
-def usage_of(usage: dict[str, Any]) -> Usage:
-    prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    return Usage(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
-        cache_read=count(prompt.get("cached_tokens")) if isinstance(prompt, dict) else None,
-        reasoning=count(completion.get("reasoning_tokens")) if isinstance(completion, dict) else None,
-    )

@@ -10,8 +10,9 @@ from typing import Any
 
 from dalsegno.importers.base import ImportedSession, ImportReport
 from dalsegno.importers.builder import SessionBuilder, Source
+from dalsegno.importers.chat_api import finish_reasons_of, usage_of
 from dalsegno.importers.fields import Fields
-from dalsegno.importers.mini_swe_agent.message import Message, usage_of
+from dalsegno.importers.mini_swe_agent.message import Message
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
 from dalsegno.importers.payload import digest_json, micros, short_text
 from dalsegno.importers.transcript import OpenCall, Transcript
@@ -154,7 +155,7 @@ class Run:
             model=short_text(response.data.get("model")) or None,
             response_id=short_text(response.data.get("id")) or None,
             output_digest=digest_json(message.content),
-            finish_reasons=[short_text(c["finish_reason"]) for c in choices if c.get("finish_reason")],
+            finish_reasons=finish_reasons_of(choices),
             tool_calls=requested_calls(asked.inference_id, wanted),
             output=[
                 *(blobs.part(text, "REASONING") for text in reasoning if isinstance(text, str) and text),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from dalsegno.importers.chat_api import finish_reasons_of, usage_of
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.openhands.records import Answer
-from dalsegno.importers.payload import BlobMaker, count, short_text
+from dalsegno.importers.payload import BlobMaker, short_text
 from dalsegno.importers.wanted import Wanted, wanted_call
-from dalsegno.model.events import Part, Usage
+from dalsegno.model.events import Part
 
 
 def completion(response: dict[str, Any], blobs: BlobMaker) -> Answer:
@@ -20,8 +21,8 @@ def completion(response: dict[str, Any], blobs: BlobMaker) -> Answer:
         calls=[call for message in messages for call in _calls(message)],
         output=choices,
         model=short_text(model) if model else None,
-        finish_reasons=[short_text(choice["finish_reason"]) for choice in choices if choice.get("finish_reason")],
-        usage=_usage(Fields(response).take_object("usage")),
+        finish_reasons=finish_reasons_of(choices),
+        usage=usage_of(Fields(response).take_object("usage")),
         raw=response,
     )
 
@@ -46,15 +47,3 @@ def _calls(message: dict[str, Any]) -> list[Wanted]:
         function = Fields(call).take_object("function")
         calls.append(wanted_call(call.get("id"), function.get("name"), function.get("arguments")))
     return calls
-
-
-def _usage(usage: dict[str, Any]) -> Usage:
-    prompt = Fields(usage).take_object("prompt_tokens_details")
-    completion = Fields(usage).take_object("completion_tokens_details")
-    return Usage(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
-        cache_read=count(usage.get("cache_read_input_tokens", prompt.get("cached_tokens"))),
-        cache_creation=count(usage.get("cache_creation_input_tokens")),
-        reasoning=count(completion.get("reasoning_tokens")),
-    )

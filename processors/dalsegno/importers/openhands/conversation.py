@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dalsegno.importers.base import ImportedSession, ImportReport
-from dalsegno.importers.builder import SessionBuilder, Source
+from dalsegno.importers.builder import PERSON, SessionBuilder, Source
 from dalsegno.importers.openhands.records import Answer, Inference, Record
 from dalsegno.importers.opening import begin_session, labels_of, session_id_of
 from dalsegno.importers.payload import digest_json, parse_time, short_text
@@ -30,7 +30,6 @@ from dalsegno.model.payloads import ConfigKind, MessageRole, Risk
 from dalsegno.model.records import Actor
 
 HARNESS = Actor("HARNESS", "openhands")
-USER = Actor("USER", "user")
 
 
 class Conversation(Transcript):
@@ -93,11 +92,11 @@ class Conversation(Transcript):
         """Somebody said something; it answers what the agent asked for, and wakes a session that waits."""
         self._resume(source, synthesized=True)
         event = MessageReceived(message_id=message_id, role=role, channel=channel, parts=parts)
-        said = self.add(event, source, USER if role == "USER" else HARNESS)
+        said = self.add(event, source, PERSON if role == "USER" else HARNESS)
         if role == "USER" and self._asked is not None:
             answer = InputProvided(request_id=self._asked, outcome="ACCEPTED")
             self._asked = None
-            self.add(answer, source, USER, cause=said, synthesized=True)
+            self.add(answer, source, PERSON, cause=said, synthesized=True)
 
     def asks(self, prompt: str, source: Source) -> str:
         """The agent waits for a person's answer. Gives the id of the request."""

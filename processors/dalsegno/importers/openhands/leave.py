@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dalsegno.importers.builder import Source
-from dalsegno.importers.openhands.conversation import USER, Conversation
+from dalsegno.importers.builder import PERSON, Source
+from dalsegno.importers.openhands.conversation import Conversation
 from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, short_text
 from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.events import ApprovalDenied, ApprovalGranted, ApprovalRequested, PolicyEvaluated
@@ -40,7 +40,7 @@ class Leave:
         """Somebody allowed what waits. False where nothing does."""
         for call in self.waiting.values():
             granted = ApprovalGranted(approval_id=_approval_of(call), arguments_digest=call.arguments_digest)
-            self._talk.calls.add(call, granted, source, USER)
+            self._talk.calls.add(call, granted, source, PERSON)
             self._talk.calls.let_run(call, source, "APPROVAL", approval_id=_approval_of(call))
         return bool(self.waiting)
 
@@ -50,7 +50,7 @@ class Leave:
             self.ask(call, source, synthesized=True)
         said = short_text(reason, MESSAGE_MAX_CHARACTERS) or None
         denied = ApprovalDenied(approval_id=_approval_of(call), rejection_source="USER", explanation=said)
-        self._talk.calls.add(call, denied, source, USER)
+        self._talk.calls.add(call, denied, source, PERSON)
         if call.allowed:
             self._talk.calls.fail(call, source, "CANCELLED", "rejected", said)
         else:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from dalsegno.importers.base import ImportedSession, ImportReport
-from dalsegno.importers.builder import Source
+from dalsegno.importers.builder import PERSON, Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.openhands.completions import completion, said
-from dalsegno.importers.openhands.conversation import HARNESS, USER, Conversation
+from dalsegno.importers.openhands.conversation import HARNESS, Conversation
 from dalsegno.importers.openhands.leave import Leave
 from dalsegno.importers.openhands.records import Inference, Record, given_to, native_id
 from dalsegno.importers.payload import MESSAGE_MAX_CHARACTERS, count, exit_code, micros, parse_time, short_text
@@ -189,7 +189,7 @@ class _Mapping:
             if args.data.get("thought") in said(metadata["model_response"]):
                 args.take("thought")
         function = short_text(metadata.get("function_name") or name)
-        actor = USER if record.data.get("source") == "user" else HARNESS
+        actor = PERSON if record.data.get("source") == "user" else HARNESS
         return self._talk.wants(inference, native_call, function, given, source, actor=actor)
 
     def _inference(self, metadata: dict[str, Any], source: Source) -> Inference | None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dalsegno.importers.base import ImportedSession, ImportReport
-from dalsegno.importers.builder import Source
+from dalsegno.importers.builder import PERSON, Source
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.openhands.actions import ACTION, answer_of, group_at, says_all, wanted_of
 from dalsegno.importers.openhands.completions import parts_of
-from dalsegno.importers.openhands.conversation import USER, Conversation
+from dalsegno.importers.openhands.conversation import Conversation
 from dalsegno.importers.openhands.leave import Leave
 from dalsegno.importers.openhands.records import Answer, Record, given_to, native_id
 from dalsegno.importers.payload import count, exit_code, short_text
@@ -234,7 +234,7 @@ class _Mapping:
         return False
 
     def paused(self, _fields: Fields, source: Source) -> bool:
-        return self.talk.pauses(source, "PauseEvent", USER)
+        return self.talk.pauses(source, "PauseEvent", PERSON)
 
     def interrupted(self, _fields: Fields, source: Source) -> bool:
         return self.talk.end_turn(source, "INTERRUPTED")

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from dalsegno.importers.builder import Added
+from dalsegno.importers.builder import PERSON, Added, model_actor
 from dalsegno.importers.fields import Fields
 from dalsegno.importers.given import Seen, ToolSets
 from dalsegno.importers.json_file import json_in
@@ -91,7 +91,7 @@ class Models:
         """``early``: the answer was there before the span's end, nobody knows when."""
         session, asked = self._session, self._open.pop(span.id)
         said = next((found for each in asked.fields if (found := answers(each))), [])
-        actor = Actor("MODEL", asked.model or "unknown")
+        actor = model_actor(asked.model)
         if span.failed and not said:
             failed = InferenceFailed(inference_id=asked.inference_id, error=session.error(span))
             session.add(failed, span, actor, at=span.end, cause=asked.requested)
@@ -134,7 +134,7 @@ class Models:
                     role=_ROLES[message.role],  # type: ignore[arg-type]
                     parts=parts_of(message, session.blobs),
                 )
-                session.add(event, span, Actor("USER", "user") if message.role == "user" else HARNESS)
+                session.add(event, span, PERSON if message.role == "user" else HARNESS)
                 continue
             if message.call_id is not None:
                 call = session.calls.open_call(message.call_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dalsegno.importers.builder import Added
+from dalsegno.importers.builder import PERSON, Added, model_actor
 from dalsegno.importers.given import ToolSets
 from dalsegno.importers.payload import digest_of, short_text
 from dalsegno.importers.temporal.context import HARNESS, Run
@@ -29,7 +29,6 @@ from dalsegno.model.events import (
     MessageReceived,
     Part,
 )
-from dalsegno.model.records import Actor
 
 _ROLES = {"user": "USER", "system": "SYSTEM", "developer": "DEVELOPER"}
 
@@ -120,7 +119,7 @@ class Activities:
         if activity.inference_id is not None:
             error = self._run.failure(failure) if failure else self._run.blobs.error(how, "")
             ended = InferenceFailed(inference_id=activity.inference_id, error=error)
-            self._run.add(ended, event, Actor("MODEL", activity.model or "unknown"), cause=activity.requested)
+            self._run.add(ended, event, model_actor(activity.model), cause=activity.requested)
         elif activity.call is not None:
             told = failure if isinstance(failure, dict) else {}
             if how == "failed":
@@ -168,7 +167,7 @@ class Activities:
                 run.calls.receive(call, run.source(event), item.get("output", ""), synthesized=True)
             elif role is not None:
                 message = MessageReceived(message_id=self._run.number("m"), role=role, parts=parts_of(item, run.blobs))  # type: ignore[arg-type]
-                run.add(message, event, Actor("USER", "user") if role == "USER" else HARNESS)
+                run.add(message, event, PERSON if role == "USER" else HARNESS)
             else:
                 retrieved = ContextItemRetrieved(item_id=self._run.number("r"), content=run.blobs.of_json(item))
                 run.add(retrieved, event, HARNESS)
@@ -201,7 +200,7 @@ class Activities:
             output=parts,
             raw=None if raw is None else run.blobs.of_bytes(raw.data, raw.media_type),
         )
-        model = Actor("MODEL", activity.model or "unknown")
+        model = model_actor(activity.model)
         completed = run.add(answer, event, model, cause=activity.requested)
         source = run.source(event)
         run.calls.request_each(activity.inference_id, wanted, source, cause=completed, turn_id=run.turn_id)
