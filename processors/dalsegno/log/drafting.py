@@ -98,6 +98,22 @@ class Drafter:
         inherit: Inherit,
     ) -> Draft:
         """Raises InvalidEvent or EventTooLarge; ``state`` and ``ops`` then are as before, else behind the event."""
+        try:
+            return self._draft(event, chain, state, ops, how, inherit)
+        except InvalidEvent as error:
+            if self.redact is not None:  # what was refused is shown, and ends in the producer's own logs
+                error.found = self.redact.clean(error.found)
+            raise
+
+    def _draft(
+        self,
+        event: NewEvent,
+        chain: Chain,
+        state: SessionState,
+        ops: MemoryOps,
+        how: Mapping[str, Any],
+        inherit: Inherit,
+    ) -> Draft:
         if not isinstance(event, NewEvent) or event.TYPE not in CATALOGUE:
             raise _no_event(event)
         if chain.seq == 0 and event.CLASS != "C":

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import pytest
@@ -353,6 +354,27 @@ def test_a_rule_that_is_none_is_named(rule: dict[str, Any]) -> None:
 def test_a_document_that_is_none(document: str | bytes) -> None:
     with pytest.raises(Usage):
         Redactor.load(document)
+
+
+@pytest.mark.parametrize(
+    ("event", "how"),
+    [
+        (events.NoteRecorded(kind="k", data={"digest": KEY}), {}),  # type: ignore[arg-type]
+        (events.SessionStarted(clock_start=KEY), {}),  # type: ignore[arg-type]
+        (events.NoteRecorded(kind="k"), {"traceparent": KEY}),
+        (events.NoteRecorded(kind="k"), {"actor": KEY}),
+    ],
+    ids=["a digest", "a time", "a trace", "an actor"],
+)
+def test_an_event_that_is_refused_shows_no_secret(
+    publisher: MemoryPublisher, event: events.NewEvent, how: dict[str, Any]
+) -> None:
+    session = publisher.session("s-1")
+    session.append(events.SessionCreated(workflow_name="w", profile="OBSERVED"))
+    with pytest.raises(InvalidEvent) as caught:
+        session.append(event, **how)
+    assert KEY not in "".join(format_exception(caught.value))
+    session.close()
 
 
 def test_no_rules_take_nothing() -> None:

@@ -28,6 +28,7 @@ from dalsegno.errors import Usage
 from dalsegno.log.redaction.event import redact_event
 from dalsegno.log.redaction.json_spans import DEPTH_MAX
 from dalsegno.log.redaction.notes import Compiled
+from dalsegno.log.redaction.texts import TextRedactor
 from dalsegno.model import events
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import ConfigPinned
@@ -88,6 +89,10 @@ class Redactor:
         return ConfigPinned(
             kind="REDACTION", name=name, version=version, digest=content.digest, content=content, effective="NOW"
         )
+
+    def clean(self, text: str) -> str:
+        """A text for people without what the patterns find."""
+        return TextRedactor(self._compiled, self._markers).plain(text, ())
 
     def apply(
         self, type_: str, schema: Mapping[str, Any], record: Mapping[str, Any], digests: dict[bytes, bytes]
