@@ -28,7 +28,8 @@ _LISTED = ("worker", "state", "host", "pid", "slot", "version", "seen", "partiti
 def list_(ctx: Context, every: bool) -> None:
     """List the workers of the prefix on all machines, as each last told of itself in Kafka (at least every 10 s).
 
-    DEAD: it should have told again long ago. Who holds which partition is the group's to say (see 'group describe').
+    DEAD: silent for 35 s. One that was killed stands as it last told until then, with partitions that others may have
+    taken; who holds which is the group's to say (see 'group describe').
     """
     found = [each for each in read_roster(ctx.kafka, ctx.prefix) if every or each.state not in ENDED]
     if ctx.output == "text":
