@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from dalsegno import events
 from dalsegno.cli.interrupts import Interrupts
-from dalsegno.errors import BadLine, KafkaRefused, SessionSuperseded, Unsent
+from dalsegno.errors import BadLine, KafkaRefused, SessionSuperseded
 from dalsegno.log.codec import place
 from dalsegno.log.line_events import Nearest, publish_lines
 from dalsegno.log.publisher import Publisher
@@ -21,24 +20,6 @@ from dalsegno.model.records import Event
 from dalsegno.testing.memory_log import MemoryLog, MemoryTransport
 
 TOPIC = "t.events"
-
-
-@pytest.fixture
-def log() -> MemoryLog:
-    return MemoryLog(partitions=4)
-
-
-@pytest.fixture
-def transport(log: MemoryLog) -> MemoryTransport:
-    return log.connect()
-
-
-@pytest.fixture
-def publisher(transport: MemoryTransport) -> Iterator[Publisher]:
-    found = Publisher(transport, prefix="t", writer="test/1/a")
-    yield found
-    with suppress(Unsent):
-        found.close(1)
 
 
 def line(type_: str, session_id: str = "s-1", **fields: Any) -> dict[str, Any]:

@@ -37,11 +37,6 @@ S1 = partition_of("s-1", 4)
 
 
 @pytest.fixture
-def log() -> MemoryLog:
-    return MemoryLog(partitions=4)
-
-
-@pytest.fixture
 def first(log: MemoryLog) -> Iterator[Publisher]:
     yield from publisher(log, "test/1/first")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,24 +32,6 @@ from dalsegno.testing.memory_log import MemoryLog, MemoryTransport
 
 TOPIC = "t.events"
 BLOB = inline_blob(b"x")
-
-
-@pytest.fixture
-def log() -> MemoryLog:
-    return MemoryLog(partitions=4)
-
-
-@pytest.fixture
-def transport(log: MemoryLog) -> MemoryTransport:
-    return log.connect()
-
-
-@pytest.fixture
-def publisher(transport: MemoryTransport) -> Iterator[Publisher]:
-    found = Publisher(transport, prefix="t", writer="test/1/a")
-    yield found
-    with suppress(Unsent):
-        found.close(1)
 
 
 def stored(log: MemoryLog, publisher: Publisher, session_id: str = "s-1") -> list[Event]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,24 +16,6 @@ from dalsegno.log.session import Session
 from dalsegno.testing.memory_log import MemoryLog, MemoryTransport
 
 TOPIC = "t.events"
-
-
-@pytest.fixture
-def log() -> MemoryLog:
-    return MemoryLog(partitions=4)
-
-
-@pytest.fixture
-def transport(log: MemoryLog) -> MemoryTransport:
-    return log.connect()
-
-
-@pytest.fixture
-def publisher(transport: MemoryTransport) -> Iterator[Publisher]:
-    found = Publisher(transport, prefix="t")
-    yield found
-    with suppress(Unsent):
-        found.close(1)
 
 
 def begin(session: Session) -> Session:

@@ -23,11 +23,6 @@ S1 = partition_of("s-1", 4)
 
 
 @pytest.fixture
-def log() -> MemoryLog:
-    return MemoryLog(partitions=4)
-
-
-@pytest.fixture
 def session(log: MemoryLog) -> Iterator[Session]:
     """A session that was taken over once, so that its epoch is 1."""
     with Publisher(log.connect(), prefix="t") as publisher:
