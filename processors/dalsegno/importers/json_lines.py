@@ -36,8 +36,11 @@ class Line(NamedTuple):
         return f"#{self.number}"
 
 
-def read_lines(path: Path, wanted: str, report: ImportReport, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
-    """The lines of the file, one at a time; blank ones are left out. ``wanted`` names the format.
+def read_lines(
+    path: Path, wanted: str, report: ImportReport, *, may_grow: bool, max_line_bytes: int = MAX_LINE_BYTES
+) -> Iterator[Line]:
+    """The lines of the file, one at a time; blank ones are left out. ``wanted`` names the format. Of a file that does
+    not grow any more (``may_grow``) the last line must be whole too.
 
     Only who comes to the end knows that the file is good. Raises BadInputFile at any line, or at the end where there
     was none.
@@ -58,13 +61,13 @@ def read_lines(path: Path, wanted: str, report: ImportReport, max_line_bytes: in
             number += 1
             if len(raw) > max_line_bytes:
                 raise bad_file(path, f"line {number}", f"longer than {max_line_bytes} bytes", wanted, line=number)
-            ended = raw.endswith(b"\n")
-            bytes_ = raw[:-1] if ended else raw
+            has_end = raw.endswith(b"\n")
+            bytes_ = raw[:-1] if has_end else raw
             if not _BLANK.match(bytes_):
                 try:
                     line = _line(path, number, bytes_, wanted)
                 except BadInputFile:
-                    if ended or not whole or not _TORN.match(bytes_):
+                    if has_end or not may_grow or not whole or not _TORN.match(bytes_):
                         raise
                     report.warnings.append(
                         f"line {number} is not whole: {len(raw)} bytes from byte {start} on were not imported"

@@ -179,6 +179,9 @@ def test_a_file_cut_at_ten_places(recording: Recording, tenth: int, imports: Imp
         outcome = imports.run(recording, path)
         start = cut - len(lines[-1])
         assert any(f"line {len(lines)} " in w and f"from byte {start} " in w for w in outcome.report.warnings)
+        ended = IMPORTERS[recording.format](ended=True)
+        with pytest.raises(BadInputFile, match=f"line {len(lines)}"):
+            list(ended.read(path, ended.report()))
         assert imports.run(recording).appended > 0, "the rest of the file that grew"
         assert sorted(imports.keys()) == sorted(r.key.encode() for r in records_of(sessions_of(recording)))
         return

@@ -24,7 +24,7 @@ def document(path: Path, data: bytes, **options: Any) -> dict[str, Any]:
 def lines(path: Path, data: bytes, **options: Any) -> tuple[list[Line], list[str]]:
     path.write_bytes(data)
     report = ImportReport("made", 1)
-    return list(read_lines(path, WANTED, report, **options)), report.warnings
+    return list(read_lines(path, WANTED, report, **{"may_grow": True, **options})), report.warnings
 
 
 @pytest.fixture
@@ -117,6 +117,12 @@ def test_a_torn_last_line_is_left_out_and_told_with_its_place(cut: int, path: Pa
     assert warnings == [f"line 2 is not whole: {cut} bytes from byte 9 on were not imported"]
 
 
+def test_of_a_file_that_has_ended_the_last_line_must_be_whole(path: Path) -> None:
+    with pytest.raises(BadInputFile, match="line 2"):
+        lines(path, b'{"n": 1}\n{"n"', may_grow=False)
+    assert [line.data["n"] for line in lines(path, b'{"n": 1}\n{"n": 2}', may_grow=False)[0]] == [1, 2]
+
+
 def test_zeros_at_the_end_are_a_line_that_was_never_written(path: Path) -> None:
     # case C46
     _, (warning,) = lines(path, b'{"n": 1}\n' + bytes(300))
@@ -155,6 +161,6 @@ def test_a_line_longer_than_the_limit(path: Path) -> None:
 def test_no_file_and_a_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(BadInputFile, match=str(path)):
-            list(read_lines(path, WANTED, ImportReport("made", 1)))
+            list(read_lines(path, WANTED, ImportReport("made", 1), may_grow=True))
         with pytest.raises(BadInputFile, match=str(path)):
             read_object(path, WANTED)

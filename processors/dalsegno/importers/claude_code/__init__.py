@@ -30,7 +30,7 @@ class ClaudeCodeImporter(Importer):
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         seen = Findings()
         branches = Branches(self.id, report, seen)
-        for line in read_lines(path, WANTED, report):
+        for line in read_lines(path, WANTED, report, may_grow=not self.ended):
             branches.feed(_native(path, line))
         yield from branches.end(self.ended)
         report.warnings += seen.told()

@@ -33,7 +33,7 @@ class CodexImporter(Importer):
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
         parts = _Parts(self.id, report)
         section: Section | None = None
-        for line in read_lines(path, WANTED, report):
+        for line in read_lines(path, WANTED, report, may_grow=not self.ended):
             native = _native(path, line, first=section is None)
             if native.type == "session_meta" and (section is None or not section.is_about(native)):
                 if section is not None:

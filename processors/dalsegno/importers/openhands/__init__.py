@@ -33,7 +33,7 @@ class OpenHandsImporter(Importer):
     about = "OpenHands' conversations, v0 and the v1 SDK (a JSON list of events, or JSON lines)"
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
-        records = _read(path, report)
+        records = _read(path, report, may_grow=not self.ended)
         if _are_v1(path, records):
             may_grow = records[0].is_line and not self.ended
             yield map_v1(self.id, records, report, may_grow=may_grow)
@@ -41,14 +41,15 @@ class OpenHandsImporter(Importer):
             yield map_v0(self.id, records, report)
 
 
-def _read(path: Path, report: ImportReport) -> list[Record]:
+def _read(path: Path, report: ImportReport, *, may_grow: bool) -> list[Record]:
     try:
         with path.open("rb") as stream:
             head = stream.read(_PEEK_BYTES).lstrip(_BLANKS)
     except OSError as error:
         raise unreadable(path, error, WANTED) from error
     if not head.startswith(b"["):
-        return [Record(line.ref, line.data, line.digest) for line in read_lines(path, WANTED, report)]
+        lines = read_lines(path, WANTED, report, may_grow=may_grow)
+        return [Record(line.ref, line.data, line.digest) for line in lines]
     items = objects_at(path, "", parse_json(path, "", read_bytes(path, WANTED), WANTED), WANTED)
     if not items:
         raise foreign(path, "", "the list is empty", WANTED)

@@ -29,7 +29,7 @@ class OtelImporter(Importer):
     about = "OpenTelemetry traces with gen_ai attributes, one session each (OTLP or Tempo as JSON)"
 
     def sessions(self, path: Path, report: ImportReport) -> Iterator[ImportedSession]:
-        traces = read_traces(path, report)
+        traces = read_traces(path, report, may_grow=not self.ended)
         agents = [trace for trace in traces if any(role_of(span) != OTHER for span in trace.spans)]
         if not agents:
             raise foreign(path, "", "no span has gen_ai attributes", WANTED)

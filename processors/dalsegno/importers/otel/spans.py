@@ -50,11 +50,11 @@ class Trace:
     """Each distinct resource, with its decoded attributes."""
 
 
-def read_traces(path: Path, report: ImportReport) -> list[Trace]:
+def read_traces(path: Path, report: ImportReport, *, may_grow: bool) -> list[Trace]:
     """The traces in the order in which they begin in the file. Raises BadInputFile."""
     traces: dict[str, Trace] = {}
     seen: dict[tuple[str, str], bytes] = {}
-    for place, document in _documents(path, report):
+    for place, document in _documents(path, report, may_grow=may_grow):
         for pointer, resource, scope, data in _spans(path, place, document):
             trace_id, span = _span(path, pointer, scope, data)
             trace = traces.setdefault(trace_id, Trace(trace_id))
@@ -84,12 +84,12 @@ def decoded(attributes: Any) -> dict[str, Any]:
     return found
 
 
-def _documents(path: Path, report: ImportReport) -> Iterator[tuple[str, dict[str, Any]]]:
+def _documents(path: Path, report: ImportReport, *, may_grow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """The file is one document; or, where its first line is a whole one, each line is."""
     data = read_bytes(path, WANTED)
     first, _, rest = data.partition(b"\n")
     if rest.strip() and first.rstrip().endswith(b"}"):
-        for line in read_lines(path, WANTED, report):
+        for line in read_lines(path, WANTED, report, may_grow=may_grow):
             yield f"line {line.number}: ", line.data
         return
     yield "", object_at(path, "", parse_json(path, "", data, WANTED), WANTED)
