@@ -46,8 +46,8 @@ only what is missing. How faithful it was is in the data (-o json) and, in short
 @click.option(
     "--ended",
     is_flag=True,
-    help="The files will not grow any more: what waits at their end for what may follow is imported too, and a torn last "
-    "line is an error.",
+    help="The files will not grow any more: what waits at their end for what may follow is imported too, and a torn "
+    "last line is an error.",
 )
 @click.option("--dry-run", is_flag=True, help="Read, map and compare with the log, but append nothing.")
 @pass_context
