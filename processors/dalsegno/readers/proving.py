@@ -52,21 +52,31 @@ def needs_audit(section: Section) -> bool:
 
 def section_of(lines: Iterable[bytes], session_id: str) -> Section:
     """The session's section of an export: the one that says so, else (that may have been changed) the first one with a
-    key of it. A second one that says so is a fault: what is proven of one is not proven of the other. Raises NotFound.
+    key of it. That any other one has records of it is a fault: what is proven of one is not proven of the other.
+    Raises NotFound.
     """
-    own: Section | None = None
-    named: Section | None = None
+    own: list[Section] = []
+    others: list[Section] = []
     start = f"{session_id}:".encode()
     for section in read_sections(lines):
         if section.facts is not None and section.facts.session == session_id:
-            if own is not None:
-                own.faults.append(Fault(CHANGED, section.first, "", f"session {session_id} begins here once more"))
-            own = own or section
-        elif named is None and any((line.raw.key or b"").startswith(start) for line in section.records):
-            named = section
-    if own is not None or named is not None:
-        return own or named  # type: ignore[return-value]
-    raise _no_records("the file", session_id)
+            own.append(section)
+        elif any((line.raw.key or b"").startswith(start) for line in section.records):
+            others.append(section)
+    if not own and not others:
+        raise _no_records("the file", session_id)
+    chosen, *rest = (*own, *others)
+    chosen.faults += [
+        Fault(CHANGED, each.first, "", f"records of session {session_id} begin here once more")
+        for each in rest
+        if _has_records(each, session_id)
+    ]
+    return chosen
+
+
+def _has_records(section: Section, session_id: str) -> bool:
+    keys = (parse_key(line.raw.key or b"") for line in section.records)
+    return any(key is not None and key.session_id == session_id for key in keys)
 
 
 def _no_records(what: str, session_id: str) -> NotFound:

@@ -220,6 +220,8 @@ def test_a_second_part_of_a_session_does_not_hide_behind_the_first(house: House)
     assert kinds(judged(cut)) == {CUT_MIDDLE}
     assert kinds(judged([*lines, *cut])) == {CHANGED}
     assert kinds(judged([*cut, *lines])) == {CHANGED, CUT_MIDDLE}
+    torn = lines[:5]
+    assert kinds(judged([*lines, *torn])) == {CHANGED}
 
 
 def test_a_part_without_records_proves_nothing(house: House) -> None:
