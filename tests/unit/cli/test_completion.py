@@ -101,6 +101,14 @@ def test_who_answers_too_late_or_fails_is_not_heard() -> None:
     assert completion.within(10, lambda: ["in time"]) == ["in time"]
 
 
+def test_a_process_that_has_just_begun_has_time_to_read_its_shards() -> None:
+    def look() -> list[str]:
+        threading.Event().wait(0.75)  # as long as 16 partitions took
+        return ["a-1"]
+
+    assert completion.within(completion.LIMIT_SECONDS, look) == ["a-1"]
+
+
 def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", "csh"]) == click.UsageError.exit_code
     assert "'csh'" in capsys.readouterr().err
