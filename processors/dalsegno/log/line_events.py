@@ -1,12 +1,14 @@
 """New events from JSON lines ``{"type": ..., "session_id": ..., "fields": {...}}``; seq and hashes are the library's.
 
-A line is sent as soon as it was read, so a pipe may go on for ever. The first line that is refused ends it, with an
-error that names line and field and says of everything before it what was acknowledged.
+A line is sent as soon as it was read, so a pipe may go on for long: what is held grows with the sessions and their
+operations, not with the lines. The first line that is refused ends it, with an error that names line and field and says
+of everything before it what was acknowledged.
 """
 
 from __future__ import annotations
 
 import shlex
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -241,13 +243,15 @@ class Acknowledged:
         if len(self._under_way) >= UNDER_WAY_MAX:
             self.wait_for_all()
 
-    def wait_for_all(self) -> None:
+    def wait_for_all(self, until: float | None = None) -> None:
+        """``until``: by the monotonic clock; one limit for all, since all were sent by now."""
+        limit = time.monotonic() + REPORT_TIMEOUT_SECONDS if until is None else until
         while self._under_way:
-            self._settle(self._under_way.popleft())
+            self._settle(self._under_way.popleft(), limit)
 
-    def _settle(self, pending: Pending) -> None:
+    def _settle(self, pending: Pending, until: float) -> None:
         try:
-            pending.result(REPORT_TIMEOUT_SECONDS)
+            pending.result(max(0.0, until - time.monotonic()))
         except DalsegnoError:
             self._unknown.append(pending)
             raise
@@ -260,9 +264,10 @@ class Acknowledged:
 
     def in_the_end(self) -> str:
         """Wait for every report, and say what was acknowledged and what was not."""
+        limit = time.monotonic() + REPORT_TIMEOUT_SECONDS
         while self._under_way:
             try:
-                self.wait_for_all()
+                self.wait_for_all(limit)
             except DalsegnoError:
                 continue  # it is in the list of those that were not
         text = f"acknowledged: {', '.join(str(each) for each in self.sessions.values() if each.events) or 'nothing'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from dalsegno import events
 from dalsegno.cli.interrupts import Interrupts
 from dalsegno.errors import BadLine, KafkaRefused, SessionSuperseded
+from dalsegno.log import line_events
 from dalsegno.log.codec import place
-from dalsegno.log.line_events import Nearest, publish_lines
+from dalsegno.log.line_events import Acknowledged, Nearest, publish_lines
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.history import gather
 from dalsegno.model.ids import Offset
@@ -302,3 +304,19 @@ def test_an_interruption_says_what_was_acknowledged(publisher: Publisher) -> Non
     with pytest.raises(KeyboardInterrupt):
         publish_lines(publisher, given(), "f", tell=told.append)
     assert told == ["f, line 2: interrupted; acknowledged: 2 events of s-1, seq 1 to 2"]
+
+
+def test_reports_that_never_come_are_waited_for_together(
+    publisher: Publisher, transport: MemoryTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by itself would keep an interrupted command for hours."""
+    monkeypatch.setattr(line_events, "REPORT_TIMEOUT_SECONDS", 0.2)
+    session = publisher.session("s-1")
+    session.append(events.SessionCreated(workflow_name="w", profile="OBSERVED")).result(5)
+    transport.hold()
+    acknowledged = Acknowledged()
+    for _ in range(50):
+        acknowledged.sent(session.append(events.NoteRecorded(kind="n")))
+    begun = time.monotonic()
+    assert "not acknowledged: s-1 seq 2, s-1 seq 3" in acknowledged.in_the_end()
+    assert time.monotonic() - begun < 5.0
