@@ -10,17 +10,17 @@ from dalsegno.log.encode import check
 from dalsegno.model.amendments import read_amendment
 from dalsegno.model.ids import EventKey, Seq
 from dalsegno.model.records import AMENDMENT_TYPE
-from dalsegno.readers.proof import Anchor, Audit, Proof, prove
+from dalsegno.readers.proof import AdminAudit, Anchor, Proof, prove
 from dalsegno.readers.proof_records import Raw
 from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
 
 SESSION = "s-1"
-NO_AUDIT = Audit()
+NO_AUDIT = AdminAudit()
 
 
-def audited(*amendments: Written) -> Audit:
+def audited(*amendments: Written) -> AdminAudit:
     """The audit of an operator who asked for exactly these."""
-    return Audit(requests(amendments))
+    return AdminAudit(requests(amendments))
 
 
 def requests(records: Iterable[Written]) -> Requests:
@@ -49,7 +49,7 @@ def raws(records: Iterable[Written], start: int = 0) -> list[Raw]:
     return [Raw(record.key, record.value, 0, offset) for offset, record in enumerate(records, start)]
 
 
-def judged(records: Sequence[Raw], *, audit: Audit = NO_AUDIT, anchors: Iterable[Anchor] = ()) -> Proof:
+def judged(records: Sequence[Raw], *, audit: AdminAudit = NO_AUDIT, anchors: Iterable[Anchor] = ()) -> Proof:
     return prove(SESSION, records, partitions=1, schemas=shipped_schemas(), audit=audit, anchors=anchors)
 
 

@@ -20,7 +20,7 @@ from dalsegno.model.amending import intend
 from dalsegno.model.history import gather
 from dalsegno.model.records import SKIPPED, Event, Unreadable
 from dalsegno.readers.export import export_lines
-from dalsegno.readers.proof import Audit, Proof, prove
+from dalsegno.readers.proof import AdminAudit, Proof, prove
 from dalsegno.readers.proving import prove_export, section_of
 from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
 from dalsegno.testing.strategies import History
@@ -159,7 +159,7 @@ def test_sessions_of_all_profiles_with_forks_amendments_and_tombstones_have_no_d
     partition: History, rnd: Random
 ) -> None:
     """Unless a record of theirs was lost without a word."""
-    audit = Audit(requests(partition.records))
+    audit = AdminAudit(requests(partition.records))
     arrived = raws(partition.arrivals(rnd))
     present = {record.key for record in partition.records}
     for session_id in {builder.session_id for builder in partition.sessions}:

@@ -15,7 +15,7 @@ from dalsegno.cli.output import emit, note
 from dalsegno.errors import DalsegnoError, Failed, HistoryRefuted
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.readers.local import LocalReader, View
-from dalsegno.readers.proof import Audit, Proof
+from dalsegno.readers.proof import AdminAudit, Proof
 from dalsegno.readers.proving import is_of_log, needs_audit, prove_export, prove_log, section_of
 
 PROVEN, REFUTED, UNPROVEN = "proven", "refuted", "unproven"
@@ -57,7 +57,7 @@ def _view(reader: LocalReader, session: str) -> View | None:
 
 
 def _of_log(ctx: Context, session: str, view: View | None) -> Proof:
-    audit = Audit(audited_requests(ctx))
+    audit = AdminAudit(audited_requests(ctx))
     with closing(KafkaTransport(ctx.kafka)) as transport:
         return prove_log(transport, ctx.prefix, session, audit, view)
 
@@ -66,9 +66,9 @@ def _of_file(ctx: Context, session: str, file: str, view: View | None) -> tuple[
     """The proof, the view if it could say anything about the file, and what it says."""
     with lines_of(file) as lines:
         section = section_of(lines, session)
-    audit = Audit()
+    audit = AdminAudit()
     if needs_audit(section):  # only it can vouch for amendments, and only a broker has it
-        audit = Audit(audited_requests(ctx))
+        audit = AdminAudit(audited_requests(ctx))
     if view is not None and not is_of_log(section, view):
         note(f"{view.source} is of another log than the export, so a cut tail cannot be seen")
         view = None

@@ -55,7 +55,7 @@ class Proof(NamedTuple):
     unproven: tuple[str, ...]
 
 
-class Audit(NamedTuple):
+class AdminAudit(NamedTuple):
     """What the admin audit knows. ``all_here``: each amendment that it asks for must be among the records."""
 
     requests: Requests = Requests()
@@ -68,7 +68,7 @@ def prove(
     *,
     partitions: int,
     schemas: SchemaSet,
-    audit: Audit,
+    audit: AdminAudit,
     anchors: Iterable[Anchor] = (),
 ) -> Proof:
     """Judge all records of a session, in the order of the log. Records of other sessions are left out; per key the
@@ -166,7 +166,7 @@ def _of_held(held: Held | None, named: set[int | None]) -> Iterator[Doubt]:
         yield Doubt(CUT_MIDDLE, held.seq, f"the path ends before it: {held.reason}")
 
 
-def _of_amendments(found: Found, audit: Audit) -> Iterator[Doubt]:
+def _of_amendments(found: Found, audit: AdminAudit) -> Iterator[Doubt]:
     present = set[str]()
     for event in found.events.values():
         if event.seq != CONTROL_SEQ:

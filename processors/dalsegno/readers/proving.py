@@ -13,11 +13,11 @@ from dalsegno.model.ids import parse_key, partition_of
 from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ
 from dalsegno.readers.export import CHANGED, Fault, Section, read_sections
 from dalsegno.readers.local import View
-from dalsegno.readers.proof import Anchor, Audit, Proof, prove
+from dalsegno.readers.proof import AdminAudit, Anchor, Proof, prove
 from dalsegno.readers.proof_records import Doubt, Raw, claimed
 
 
-def prove_log(transport: Transport, prefix: str, session_id: str, audit: Audit, view: View | None) -> Proof:
+def prove_log(transport: Transport, prefix: str, session_id: str, audit: AdminAudit, view: View | None) -> Proof:
     """Judge a session by its partition of the log, read from its start. ``view``: what knows the session's end; it must
     have been opened before. Raises NotFound, WaitTimeout, BrokerUnavailable."""
     topic = topic_name(prefix, EVENTS)
@@ -93,7 +93,7 @@ def is_of_log(section: Section, view: View) -> bool:
     return section.facts is None or section.facts.topic_id == view.reads.identity().topic_id
 
 
-def prove_export(section: Section, session_id: str, audit: Audit, view: View | None) -> Proof:
+def prove_export(section: Section, session_id: str, audit: AdminAudit, view: View | None) -> Proof:
     """Judge an export by itself, and by what a shard or snapshot knew when it was made."""
     facts = section.facts
     schemas = SchemaSet.load()

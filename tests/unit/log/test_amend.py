@@ -15,7 +15,7 @@ from dalsegno.log.codec import place
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.amending import Intended
 from dalsegno.model.records import Event
-from dalsegno.readers.proof import Audit, Proof
+from dalsegno.readers.proof import AdminAudit, Proof
 from dalsegno.readers.proof_records import MISSING_AMENDMENT
 from dalsegno.readers.proving import prove_log
 from dalsegno.testing.builder import SessionBuilder, Written, write
@@ -70,7 +70,7 @@ def crash_at(step: str) -> object:
 
 
 def proof_of(publisher: Publisher) -> Proof:
-    audit = Audit(requests_in(read_actions(publisher.transport, "t")))
+    audit = AdminAudit(requests_in(read_actions(publisher.transport, "t")))
     return prove_log(publisher.transport, "t", SESSION, audit, None)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dalsegno.log.amend_requests import Request, Requests
-from dalsegno.readers.proof import Anchor, Audit
+from dalsegno.readers.proof import AdminAudit, Anchor
 from dalsegno.readers.proof_records import (
     CUT_MIDDLE,
     CUT_TAIL,
@@ -267,13 +267,13 @@ def _amend_at_another_place(builder: SessionBuilder) -> Written:
 
 def test_a_request_of_the_audit_without_its_amendment_is_named() -> None:
     builder = chain()
-    proof = judged(raws(builder.records), audit=Audit(Requests({"r-9": Request("s-1", {})})))
+    proof = judged(raws(builder.records), audit=AdminAudit(Requests({"r-9": Request("s-1", {})})))
     assert kinds(proof) == {MISSING_AMENDMENT}
     assert "r-9" in proof.doubts[0].text
     amended = builder.amend([builder.records[4]], action="SKIPPED")
     gone = judged(raws([*builder.records, amended, tombstone(amended)]), audit=NO_AUDIT)
     assert kinds(gone) == {MISSING_AMENDMENT}
-    assert judged(raws(builder.records), audit=Audit(Requests({"r-9": Request("s-2", {})}))).doubts == ()
+    assert judged(raws(builder.records), audit=AdminAudit(Requests({"r-9": Request("s-2", {})}))).doubts == ()
 
 
 def test_what_cannot_be_read_here_is_not_proven_and_no_doubt() -> None:
