@@ -63,20 +63,33 @@ def test_empty_missing_and_not_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["[]", "1", "{}", '{"eval": 1}', '{"eval": {}, "version": 9}', '{"eval": {}, "samples": 3}',
-     '{"eval": {}, "samples": [{"id": 1}]}', '{"eval": {}, "samples": [{"id": 1, "epoch": 1, "events": [1]}]}',
-     '{"eval": {}, "samples": [{"id": {}, "epoch": 1}]}', '{"eval": {}, "plan": 3}', "[" * 100_000],
-)  # fmt: skip
-def test_json_that_is_no_log(content: str, tmp_path: Path) -> None:
+    ("content", "place", "found"),
+    [
+        ("[]", "", "a list instead of an object"),
+        ("1", "", "a number instead of an object"),
+        ("{}", "", "no /eval"),
+        ('{"eval": 1}', "/eval", "a number instead of an object"),
+        ('{"eval": {}, "version": 9}', "/version", "9, known are 1 and 2"),
+        ('{"eval": {}, "plan": 3}', "/plan", "a number instead of an object"),
+        ('{"eval": {}, "samples": 3}', "/samples", "no list"),
+        ('{"eval": {}, "samples": [{"id": 1}]}', "/samples/0", "no /epoch"),
+        ('{"eval": {}, "samples": [{"id": {}, "epoch": 1}]}', "/samples/0/id", "an object"),
+        ('{"eval": {}, "samples": [{"id": 1, "epoch": "1"}]}', "/samples/0/epoch", "no whole number"),
+        ('{"eval": {}, "samples": [{"id": 1, "epoch": 1, "events": [1]}]}', "/samples/0/events/0", "a number"),
+        ("[" * 100_000, "", "nested too deeply"),
+    ],
+)
+def test_json_that_is_no_log(content: str, place: str, found: str, tmp_path: Path) -> None:
     path = tmp_path / "log.json"
     path.write_text(content)
-    refused(path)
+    error = refused(path)
+    assert f"{path}: {place}: {found}" in str(error) if place else f"{path}: {found}" in str(error)
+    assert error.data["place"] == place
 
 
 def test_the_same_sample_twice(tmp_path: Path) -> None:
     path = write_json(tmp_path / "log.json", sample([]), sample([]))
-    assert "/samples/1 and /samples/0" in str(refused(path))
+    assert "/samples/1: sample '1', epoch 1, which /samples/0 is too" in str(refused(path))
 
 
 def test_a_zip_without_a_header(tmp_path: Path) -> None:

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from dalsegno.errors import BadInputFile
-from dalsegno.importers.json_file import bad_file, foreign, parse_json, read_bytes, unreadable
+from dalsegno.importers.json_file import (
+    bad_file,
+    foreign,
+    kind_of,
+    object_at,
+    objects_at,
+    parse_json,
+    read_bytes,
+    unreadable,
+)
 
 SUPPORTED_VERSIONS = (1, 2)
 _ZIP_MAGIC = b"PK"
@@ -75,7 +84,7 @@ def _from_document(path: Path, document: Any) -> NativeLog:
 
     log = _from_header(path, "", document, samples)
     if not isinstance(document.get("samples") or [], list):
-        raise _foreign(path, "/samples is no list")
+        raise foreign(path, "/samples", "no list", _WANTED)
     log.parts = _parts_of(document)
     return log
 
@@ -89,7 +98,7 @@ def _from_zip(archive: _Zip) -> NativeLog:
             parts[kind] = parts.get(kind, 0) + 1
     ended = _HEADER in names
     if not ended and _JOURNAL_START not in names:
-        raise _foreign(path, f"the zip holds neither {_HEADER} nor {_JOURNAL_START}")
+        raise foreign(path, "zip directory", f"neither {_HEADER} nor {_JOURNAL_START}", _WANTED)
     place = _HEADER if ended else _JOURNAL_START
     header = _parse(path, place, archive.member(place))
     log = _from_header(path, place, header, archive.samples)
@@ -178,35 +187,30 @@ def _parse(path: Path, place: str, data: bytes) -> Any:
 
 
 def _from_header(path: Path, place: str, header: Any, samples: Callable[[], Iterator[NativeSample]]) -> NativeLog:
-    if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
-        raise _foreign(path, f"{place or 'the document'} has no object /eval")
+    header = object_at(path, place, header, _WANTED, needs=("eval",))
+    evaluation = object_at(path, f"{place}/eval", header["eval"], _WANTED)
     version = header.get("version", 1)
     if version not in SUPPORTED_VERSIONS or isinstance(version, bool):
-        raise _foreign(path, f"{place or 'the document'} has /version {version!r}, known are 1 and 2")
-    plan = header.get("plan") or {}
-    if not isinstance(plan, dict):
-        raise _foreign(path, f"{place or 'the document'}: /plan is no object")
-    return NativeLog(version=version, evaluation=header["eval"], plan=plan, samples=samples)
+        raise foreign(path, f"{place}/version", f"{version!r}, known are 1 and 2", _WANTED)
+    plan = object_at(path, f"{place}/plan", header.get("plan") or {}, _WANTED)
+    return NativeLog(version=version, evaluation=evaluation, plan=plan, samples=samples)
 
 
 def _sample(path: Path, place: str, data: Any, seen: dict[tuple[str, int], str]) -> NativeSample:
     """A sample with all that identifies it; ``seen`` holds the places of those before it."""
-    if not isinstance(data, dict) or "id" not in data or isinstance(data["id"], bool | list | dict):
-        raise _foreign(path, f"{place} is no sample with an /id")
-    if not isinstance(data.get("epoch"), int) or isinstance(data["epoch"], bool):
-        raise _foreign(path, f"{place} has no number /epoch")
-    events = data.get("events")
-    if events is not None and not (isinstance(events, list) and all(isinstance(event, dict) for event in events)):
-        raise _foreign(path, f"{place}: /events is no list of objects")
-    key = (str(data["id"]), data["epoch"])
+    data = object_at(path, place, data, _WANTED, needs=("id", "epoch"))
+    native_id, epoch = data["id"], data["epoch"]
+    if isinstance(native_id, bool | list | dict):
+        raise foreign(path, f"{place}/id", f"{kind_of(native_id)} instead of a text or a number", _WANTED)
+    if not isinstance(epoch, int) or isinstance(epoch, bool):
+        raise foreign(path, f"{place}/epoch", "no whole number", _WANTED)
+    if data.get("events") is not None:
+        objects_at(path, f"{place}/events", data["events"], _WANTED)
+    key = (str(native_id), epoch)
     if key in seen:
-        raise BadInputFile(
-            f"{path}: {place} and {seen[key]} are both sample {key[0]!r}, epoch {key[1]}",
-            wanted="one sample per id and epoch",
-            todo="split the file, or remove one of the two",
-            file=str(path),
-            place=place,
-        )
+        found = f"sample {key[0]!r}, epoch {epoch}, which {seen[key]} is too"
+        wanted, todo = "one sample per id and epoch", "split the file, or remove one of the two"
+        raise bad_file(path, place, found, wanted, todo)
     seen[key] = place
     return NativeSample(data, place)
 
@@ -215,10 +219,6 @@ def _parts_of(header: dict[str, Any]) -> dict[str, int]:
     """What a header holds beside evaluation, plan and samples: sums over samples, which are folded again anyway."""
     known = {"version", "eval", "plan", "samples", "status"}
     return {name: 1 for name, value in header.items() if name not in known and value}
-
-
-def _foreign(path: Path, found: str) -> BadInputFile:
-    return foreign(path, "", found, _WANTED)
 
 
 def _broken(path: Path, member: str, error: Exception) -> BadInputFile:
