@@ -59,7 +59,10 @@ def _listed(each: Listed) -> dict[str, Any]:
 @click.argument("workers", metavar="WORKER...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every worker that runs.")
 @click.option(
-    "--reason", default="asked for on the command line", show_default=True, help="Stands in the worker's log, at level info."
+    "--reason",
+    default="asked for on the command line",
+    show_default=True,
+    help="Stands in the worker's log, at level info.",
 )
 @click.option("--wait-seconds", type=Amount(1), default=120.0, show_default=True, help="For all of them to end.")
 @pass_context
