@@ -6,6 +6,7 @@ win: both are S3's own promises, so nothing here needs a second step.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -32,6 +33,7 @@ _RETRY_SECONDS = 60
 _RETRIES = 5
 _CHUNK_BYTES = 1 << 20
 _NO_BUCKET = "NoSuchBucket"
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 class S3Store:
@@ -40,8 +42,7 @@ class S3Store:
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
         self.location = location
         self._looked = False
-        plain_http = options.get("endpoint", "").startswith("http://")
-        client: dict[str, Any] = {"timeout": timedelta(seconds=_REQUEST_SECONDS), "allow_http": plain_http}
+        client: dict[str, Any] = {"timeout": timedelta(seconds=_REQUEST_SECONDS), "allow_http": _is_plain_http(options)}
         retry: dict[str, Any] = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
         try:
             self._objects = from_url(
@@ -161,6 +162,12 @@ class S3Store:
             todo="check that it is up and that DALSEGNO_STORE_OPTIONS name it; then try again",
             path=self.location,
         )
+
+
+def _is_plain_http(options: Mapping[str, str]) -> bool:
+    """Whoever names an endpoint by plain HTTP wants it; where we name limits, the client does not look by itself."""
+    named = [value for name, value in options.items() if "endpoint" in name.lower()]
+    return any(each.startswith("http://") for each in named or map(os.environ.get, _ENDPOINTS) if each)
 
 
 def _stored(meta: Any) -> Stored:

@@ -123,3 +123,13 @@ def test_secrets_of_the_options_are_masked(server: S3Server) -> None:
     shown = masked(server.options)
     assert SECRET not in str(shown)
     assert shown["region"] == "us-east-1"
+
+
+def test_an_endpoint_of_the_environment_may_speak_plain_http_too(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in server.options.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    store = open_store(server.bucket())
+    store.put("k", b"1")
+    assert store.read("k") == b"1"
