@@ -107,13 +107,17 @@ def read(recording: Recording, path: Path | None = None) -> tuple[list[ImportedS
 
 
 @cache
+def _read_once(recording: Recording) -> tuple[tuple[ImportedSession, ...], dict[str, Any]]:
+    sessions, report = read(recording)
+    return tuple(sessions), report.as_data()
+
+
 def sessions_of(recording: Recording) -> tuple[ImportedSession, ...]:
-    return tuple(read(recording)[0])
+    return _read_once(recording)[0]
 
 
-@cache
 def report_of(recording: Recording) -> dict[str, Any]:
-    return read(recording)[1].as_data()
+    return _read_once(recording)[1]
 
 
 def records_of(sessions: tuple[ImportedSession, ...] | list[ImportedSession]) -> list[ChainedRecord]:
