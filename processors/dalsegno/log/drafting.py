@@ -104,6 +104,8 @@ class Drafter:
             if self.redact is not None:  # what was refused is shown, and ends in the producer's own logs
                 error.found = self.redact.clean(error.found)
             raise
+        except RecursionError:
+            raise _refused("event", "nested too deeply", "fields as the event has them") from None
 
     def _draft(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -86,6 +87,9 @@ def test_a_session_of_the_log_is_taken_over(log: MemoryLog, publisher: Publisher
     assert [event.type for event in stored(log, publisher)][2:] == ["SessionRecovered", "NoteRecorded", "NoteRecorded"]
 
 
+# As Python's reader of JSON still takes it, wherever the tests run: what walks through it needs more of the stack.
+DEEP = b"[" * (sys.getrecursionlimit() * 6 // 10) + b"]" * (sys.getrecursionlimit() * 6 // 10)
+
 REFUSED = [
     (b"{", "", "no JSON"),
     (b"\xff\n", "", "no JSON"),
@@ -117,6 +121,7 @@ REFUSED = [
     (b'{"type": "NoteRecorded", "session_id": "s-1", "fields": {}, "fields": {"kind": "b"}}', "", "'fields' stands"),
     (b'{"type": "NoteRecorded", "session_id": "s-1", "fields": {"kind": "\xed\xa0\x80"}}', "", "no JSON: 'utf-8'"),
     (b"[" * 100_000, "", "nested too deeply"),
+    (b'{"type": "NoteRecorded", "session_id": "s-1", "fields": {"kind": %s}}' % DEEP, "event", "nested too deeply"),
     (CREATED, "", "SessionCreated at seq 2 breaks S1"),
 ]
 
