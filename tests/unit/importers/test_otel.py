@@ -384,6 +384,8 @@ def test_evaluations_are_verdicts_on_what_the_span_did(tmp_path: Path) -> None:
         ("INCONCLUSIVE", "relevant", "0.5"),
         ("REJECT", "FAIL", "0.0"),
     ]
+    concluded = {event.type for event in made.events if event.meta["origin"]["synthesized"]}
+    assert concluded & {"ValidationRequested", "VerdictReported", "ValidationDecided"} == {"ValidationRequested"}
     (answer,) = made.of("InferenceCompleted")
     assert {body["target"]["seq"] for body in made.bodies("ValidationRequested")} == {answer.seq}
 

@@ -6,6 +6,7 @@ A command whose output ends the run has no message of its own: what follows it i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from dalsegno.importers.base import ImportedSession, ImportReport
@@ -16,6 +17,7 @@ from dalsegno.importers.mini_swe_agent.message import Message
 from dalsegno.importers.opening import Pin, begin_session, labels_of, session_id_of
 from dalsegno.importers.payload import digest_json, micros, short_text
 from dalsegno.importers.transcript import OpenCall, Transcript
+from dalsegno.importers.verdicts import report_verdict
 from dalsegno.importers.wanted import requested_calls
 from dalsegno.model.events import (
     InferenceCompleted,
@@ -24,9 +26,6 @@ from dalsegno.model.events import (
     SessionCompleted,
     SessionCreated,
     SessionFailed,
-    ValidationDecided,
-    ValidationRequested,
-    VerdictReported,
 )
 from dalsegno.model.payloads import MessageRole, ToolFailureReason, Verdict
 from dalsegno.model.records import Actor
@@ -242,12 +241,6 @@ class Run:
         report, source = self._report, Source("report", None, digest_json(verdict))
         report.records["report"] += 1
         report.mapped["report"] += 1
-        validation_id, validator = "swe-bench/v1", Actor("VALIDATOR", _VALIDATOR)
-        asked = ValidationRequested(validation_id=validation_id, validator=_VALIDATOR)
-        requested = self._script.add(asked, source, validator, synthesized=True)
         said: Verdict = "PASS" if verdict["resolved"] else "REJECT"
-        evidence = [self._builder.blobs.of_json(verdict)]
-        reported = VerdictReported(validation_id=validation_id, verdict=said, evidence=evidence)
-        told = self._script.add(reported, source, validator, cause=requested)
-        decided = ValidationDecided(validation_id=validation_id, basis="REPORTED", verdict=said)
-        self._script.add(decided, source, validator, cause=told)
+        add = partial(self._script.add, source=source, actor=Actor("VALIDATOR", _VALIDATOR))
+        report_verdict(add, f"{_VALIDATOR}/v1", _VALIDATOR, said, [self._builder.blobs.of_json(verdict)])

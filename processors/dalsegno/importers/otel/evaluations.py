@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from dalsegno.importers.builder import Added
 from dalsegno.importers.otel.session import Session
 from dalsegno.importers.otel.spans import Span
 from dalsegno.importers.payload import decimal_text, short_text
-from dalsegno.model.events import ValidationDecided, ValidationRequested, VerdictReported
+from dalsegno.importers.verdicts import report_verdict
 from dalsegno.model.payloads import Verdict
 from dalsegno.model.records import Actor
 
@@ -37,17 +38,7 @@ class Evaluations:
         value = told.get("gen_ai.evaluation.score.value")
         score = decimal_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
         verdict = _VERDICTS.get((label or "").lower(), "INCONCLUSIVE")
-        session, actor, at = self._session, Actor("VALIDATOR", name), span.end
-        asked = ValidationRequested(
-            validation_id=validation_id, validator=name, target=None if target is None else target.ref()
-        )
-        cause = session.add(asked, span, actor, at=at, cause=target, synthesized=True)
+        session = self._session
+        add = partial(session.add, span=span, actor=Actor("VALIDATOR", name), at=span.end)
         evidence = [session.blobs.of_json(told)]
-        reported = VerdictReported(
-            validation_id=validation_id, verdict=verdict, score=score, label=label, evidence=evidence
-        )
-        cause = session.add(reported, span, actor, at=at, cause=cause)
-        decided = ValidationDecided(
-            validation_id=validation_id, basis="REPORTED", verdict=verdict, score=score, label=label
-        )
-        session.add(decided, span, actor, at=at, cause=cause, synthesized=True)
+        report_verdict(add, validation_id, name, verdict, evidence, target=target, score=score, label=label)
