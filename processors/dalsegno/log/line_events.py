@@ -60,6 +60,8 @@ class Published:
     violations: int = 0
 
     def __str__(self) -> str:
+        if not self.events:
+            return f"no event of {self.session_id}, which was taken over"
         return f"{self.events} events of {self.session_id}, seq {self.first_seq} to {self.last_seq}"
 
 
@@ -270,7 +272,8 @@ class Acknowledged:
                 self.wait_for_all(limit)
             except DalsegnoError:
                 continue  # it is in the list of those that were not
-        text = f"acknowledged: {', '.join(str(each) for each in self.sessions.values() if each.events) or 'nothing'}"
+        done = [str(each) for each in self.sessions.values() if each.events or each.resumed]
+        text = f"acknowledged: {', '.join(done) or 'nothing'}"
         if self._unknown:
             lost = ", ".join(f"{each.key.session_id} seq {each.seq}" for each in self._unknown[:_NAMED_MAX])
             text += f"; not acknowledged: {lost}" + (" ..." if len(self._unknown) > _NAMED_MAX else "")

@@ -157,6 +157,14 @@ def test_the_rest_behind_a_refused_line_is_published_as_the_error_says(log: Memo
     assert [each.type for each in stored(log, publisher)][-1] == "SessionStarted"
 
 
+def test_a_takeover_before_a_line_that_is_refused_is_told(log: MemoryLog, publisher: Publisher) -> None:
+    """It is in the log, and whoever wrote before is put out."""
+    publish_lines(publisher, lines(CREATED), "f")
+    with pytest.raises(BadLine, match="acknowledged: no event of s-1, which was taken over"):
+        publish_lines(Publisher(log.connect(), prefix="t"), lines(line("NoteRecorded", kind=7)), "g")
+    assert stored(log, publisher)[-1].type == "SessionRecovered"
+
+
 def test_a_session_that_is_there_is_not_begun_again(log: MemoryLog, publisher: Publisher) -> None:
     publish_lines(publisher, lines(CREATED, STARTED), "f")
     with pytest.raises(BadLine, match=r"a session that the log holds already.*acknowledged: nothing"):
