@@ -211,7 +211,8 @@ class _Run:
 
     def _results(self, index: int, step: Fields, source: Source) -> None:
         """What came back: of a call, or of what the harness did by itself, which the model is shown like a message."""
-        for number, result in enumerate(Fields(step.take_object("observation")).take_objects("results")):
+        results = Fields(step.take_inside("observation", ("results",))).take_objects("results")
+        for number, result in enumerate(results):
             at = source._replace(ref=f"/steps/{index}/observation/results/{number}")
             native_id = result.get("source_call_id")
             whole = {name: value for name, value in result.items() if name != "source_call_id" and value is not None}

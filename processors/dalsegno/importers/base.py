@@ -82,7 +82,8 @@ class ImportReport:
 
     def zoneless(self, times: int) -> None:
         """So many times of the file are without a zone."""
-        self.not_carried[NO_ZONE] += times
+        if times:
+            self.not_carried[NO_ZONE] += times
 
     def account(self, session: ImportedSession) -> None:
         """Count a whole session: the events it is, and what they cannot say."""

@@ -38,6 +38,12 @@ class Fields:
         value = self.take(name)
         return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
+    def take_inside(self, name: str, carried: Iterable[str]) -> dict[str, Any]:
+        """An object of which these fields are carried over; its others are reported as ``<name>.<field>``."""
+        inner = Fields(self.take_object(name), carried)
+        self._dropped += [f"{name}.{left}" for left in inner.left()]
+        return inner.data
+
     def take_all(self) -> dict[str, Any]:
         self._taken.update(self.data)
         return self.data

@@ -176,8 +176,8 @@ class _Run:
             self._kept("step", step, source)  # the harness ended the run: no model said that
             return
         self._report.mapped["step"] += 1
-        query = step.data.get("query")
-        asked = self._script.ask(source, None, model, digest_json(step.take("query")) if query else None)
+        query = step.data.get("query")  # the conversation so far again; its digest tells which it was
+        asked = self._script.ask(source, None, model, digest_json(query) if query else None)
         wanted = [Wanted(None, "bash", text_bytes(action), TEXT_TYPE)] if isinstance(action, str) and action else []
         blobs = self._builder.blobs
         answer = blobs.parts(response)

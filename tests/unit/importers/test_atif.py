@@ -156,6 +156,11 @@ def test_times_reasoning_and_further_tokens(tmp_path: Path) -> None:
     }
 
 
+def test_what_an_observation_says_beside_its_results_is_counted(tmp_path: Path) -> None:
+    observed = step(1, observation={"results": [{"content": "r"}], "extra": {"n": 1}})
+    assert mapped(trajectory(tmp_path / "t.json", observed))[1].not_carried["agent.observation.extra"] == 1
+
+
 @pytest.mark.parametrize(("boundary", "method"), [("replace", "REPLACE_HISTORY"), ("insert", "UNKNOWN")])
 def test_what_a_compaction_did_is_taken_from_its_step_alone(boundary: str, method: str, tmp_path: Path) -> None:
     marked = step(1, "system", extra={"context_management": {"type": "compaction", "boundary": boundary}})

@@ -295,6 +295,13 @@ def test_a_fork_within_a_turn_uses_no_id_of_its_parent_again(tmp_path: Path) -> 
     assert asked == [["session/t1/i1", "session/t2/i1"], ["session/t1/i2"]]
 
 
+def test_what_a_message_of_the_user_says_beside_its_content_is_counted(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.add("user", message={"role": "user", "content": "do", "name": "somebody", "empty": None})
+    result = imported("claude-code", talk.lines, tmp_path)
+    assert result.report.not_carried == {"user.message.name": 1}
+
+
 def test_a_file_with_forks_is_imported_as_it_grows_and_once(tmp_path: Path) -> None:
     talk = Talk()
     top = talk.user("one")

@@ -206,6 +206,13 @@ def test_tokens_of_a_cache_are_read_where_the_provider_tells_them(tmp_path: Path
     assert done.body["usage"] == told
 
 
+def test_an_exit_that_says_more_than_the_session_does_is_counted(tmp_path: Path) -> None:
+    for content, left in (("", {}), ("boom", {}), ("boom, and why", {"exit.content": 1})):
+        exit_ = {"role": "exit", "content": content, "extra": {"exit_status": "E", "submission": "boom"}}
+        path = trajectory(tmp_path / "t.json", answer("x"), exit_, status="E", submission="boom")
+        assert mapped(path)[1].as_data()["not_carried"] == left
+
+
 def test_a_return_code_that_is_none_makes_no_result(tmp_path: Path) -> None:
     calls = [{"command": "ls", "tool_call_id": "a"}]
     odd = result("a", "<o>1</o>", 12.0, raw_output="1", returncode=2**40)

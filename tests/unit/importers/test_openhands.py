@@ -485,7 +485,11 @@ def test_messages_prompts_and_condensations_of_v1(tmp_path: Path) -> None:
         tmp_path / "a.json",
         {"kind": "SystemPromptEvent", "system_prompt": {"text": "be good"}, "tools": [{"name": "terminal"}]},
         {"kind": "MessageEvent", "source": "user", "llm_message": text, "extended_content": ["x"]},
-        {"kind": "MessageEvent", "llm_message": {"content": "hi", "role": "assistant"}, "llm_response_id": "r1"},
+        {
+            "kind": "MessageEvent",
+            "llm_message": {"content": "hi", "role": "assistant", "thinking_blocks": ["t"]},
+            "llm_response_id": "r1",
+        },
         {"kind": "MessageEvent", "llm_message": {"content": "hi", "role": "assistant"}},
         {"kind": "Condensation", "forgotten_event_ids": [1, 2], "summary": "s", "llm_response_id": "r9"},
         {"kind": "PauseEvent", "source": "user"},
@@ -499,6 +503,7 @@ def test_messages_prompts_and_condensations_of_v1(tmp_path: Path) -> None:
     assert (compressed["effect"], compressed["forgotten"]) == ("REAPPLIABLE", ["1", "session/i1"])
     assert made.bodies("SessionPaused")[0]["reason"] == "PauseEvent"
     assert made.bodies("ErrorRecorded")[0]["error"]["message"] == "d"
+    assert made.report.not_carried["MessageEvent.llm_message.thinking_blocks"] == 1
     assert made.report.as_data()["notes"] == {"MessageEvent": 1, "TokenEvent": 1}
 
 

@@ -49,7 +49,8 @@ class Compaction:
                 tokens_before=before,
             )
             cause = self._transcript.add(started, boundary.source)
-            summary.fields.take_each("message", "isCompactSummary")
+            summary.fields.take("isCompactSummary")
+            summary.fields.take_inside("message", ("role", "content"))
         preserved = metadata.get("preservedMessages") if self._whole else None
         forgotten = [] if preserved is None else self._forget(preserved)
         text = None if summary is None else summary.text()

@@ -192,7 +192,7 @@ class Stream:
         if native.results and not self._results.take(native):
             self._settle(native, mapped=False)
             return
-        native.fields.take("message")
+        native.fields.take_inside("message", ("role", "content"))
         if native.says and not native.meta:
             if native.interrupts:
                 self.transcript.end_turn(native.source, "INTERRUPTED")
@@ -233,7 +233,8 @@ class Stream:
             self.transcript.ended(
                 asked, InferenceFailed(inference_id=asked.inference_id, error=error), name, native.source
             )
-            native.fields.take_each("message", "isApiErrorMessage")
+            native.fields.take("isApiErrorMessage")
+            native.fields.take_inside("message", ("type", "role", "content", "model"))
             self._settle(native, mapped=True)
             return
         self._message = _Message(native.message_id, asked, [])

@@ -147,7 +147,6 @@ def _account(ctx: SampleContext, sample: dict[str, Any], natives: list[Native]) 
         report.zoneless(native.naive)
     known = {*_CARRIED, *_TOTALS, *_GIVEN, "scores", "started_at", "completed_at"}
     report.not_carried.update(f"sample.{clean_text(name)}" for name in sample if name not in known and sample[name])
-    report.not_carried += type(report.not_carried)()
     name = f"sample {clean_text(str(sample['id']))}, epoch {sample['epoch']}"
     if ctx.resolver.missing:
         report.warnings.append(f"{name}: {ctx.resolver.missing} attachments are not in the file")

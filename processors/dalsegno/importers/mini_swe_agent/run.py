@@ -206,7 +206,10 @@ class Run:
         if message is not self._messages[-1] or not self._info.data.get("exit_status"):
             return False
         message.extra.take_each("exit_status", "submission")
-        return message.kind == "exit" or message.text == str(self._info.data.get("submission") or "")
+        is_submission = message.text == str(self._info.data.get("submission") or "")
+        if message.kind == "exit" and message.text and not is_submission:
+            message.drop("content")
+        return message.kind == "exit" or is_submission
 
     def _end(self) -> None:
         status, submission = short_text(self._info.take("exit_status")), self._info.take("submission")

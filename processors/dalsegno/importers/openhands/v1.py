@@ -24,6 +24,8 @@ from dalsegno.importers.tool_calls import ToolCall
 from dalsegno.model.payloads import Risk
 
 _CARRIED = ("id", "timestamp", "source", "kind")
+_SAID = ("role", "content", "reasoning_content")
+"""What of a message its parts hold."""
 _RISKS: dict[str, Risk] = {"LOW": "LOW", "MEDIUM": "MEDIUM", "HIGH": "HIGH"}
 _KEPT_AS_NOTES = frozenset(
     {
@@ -171,7 +173,7 @@ class _Mapping:
         if fields.data.get("source") == "agent":
             return self._agent_message(fields, said, source)
         by_user = fields.data.get("source") == "user"
-        fields.take("llm_message")
+        fields.take_inside("llm_message", _SAID)
         parts = parts_of(said, self.blobs)
         parts += self.blobs.parts(fields.take("extended_content"))
         id_ = native_id(fields.data.get("id"))
@@ -187,7 +189,8 @@ class _Mapping:
         response_id = short_text(fields.data.get("llm_response_id")) or None
         if response_id is None:
             return False
-        fields.take_each("llm_message", "llm_response_id")
+        fields.take("llm_response_id")
+        fields.take_inside("llm_message", _SAID)
 
         def answer() -> Answer:
             return Answer(parts=parts_of(said, self.blobs), calls=(), output=said)
