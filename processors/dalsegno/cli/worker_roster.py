@@ -14,7 +14,8 @@ from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.times import moment
 from dalsegno.errors import Usage, WaitTimeout
-from dalsegno.streams.roster import DEAD, ENDED, Listed, ask_to_drain, ends, read_roster
+from dalsegno.log.service_records import write_request
+from dalsegno.streams.roster import DEAD, ENDED, Listed, ends, read_roster
 
 LOOK_SECONDS = 0.5
 # An id's beginning that people can type.
@@ -82,9 +83,9 @@ def drain(ctx: Context, workers: tuple[str, ...], every: bool, reason: str, wait
     asked = {name: running[name] for name in names}
     deadline = time.monotonic() + wait_seconds
     for worker_id in asked:
-        ask_to_drain(
-            ctx.kafka, ctx.prefix, worker_id, request_id=str(uuid4()), by=who(), reason=reason,
-            timeout_seconds=wait_seconds,
+        write_request(
+            ctx.kafka, ctx.prefix, "DRAIN", request_id=str(uuid4()), by=who(), reason=reason,
+            timeout_seconds=wait_seconds, worker_id=worker_id,
         )  # fmt: skip
         note(f"asked worker {worker_id[:ID_CHARACTERS]} to end")
     ended = _wait_for_ends(ctx, list(asked.values()), deadline, wait_seconds)

@@ -20,7 +20,7 @@ from dalsegno.log.reader import stable_offset
 from dalsegno.model.cursor import parse_metadata
 from dalsegno.projections.registry import chosen
 from dalsegno.replay.plan import ReplayPlan, plan
-from dalsegno.replay.reset import apply_offsets, running_here, targets_of, undo_targets, wait_until_empty
+from dalsegno.replay.reset import apply_offsets, running_here, targets_of, undo_targets, until, wait_until_empty
 from dalsegno.replay.stale import check_fresh
 from dalsegno.replay.store import (
     CANCELLED,
@@ -39,7 +39,6 @@ from dalsegno.replay.store import (
 from dalsegno.replay.target import Hole, Target
 from dalsegno.replay.world import Place, gather
 from dalsegno.snapshots.ports import Fault, no_fault
-from dalsegno.snapshots.records import until
 from dalsegno.snapshots.take import MICROS
 from dalsegno.state.slot import read_status, slot_folders
 from dalsegno.storage.object_store import Store

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dalsegno.errors import GroupNotEmpty, KafkaRefused
@@ -27,7 +27,6 @@ from dalsegno.model.cursor import format_metadata
 from dalsegno.replay.plan import ReplayPlan, World
 from dalsegno.replay.stale import is_reset
 from dalsegno.snapshots.ports import Fault, no_fault
-from dalsegno.snapshots.records import until
 from dalsegno.state.slot import is_held, slot_folders
 
 log = logging.getLogger("dalsegno.replay")
@@ -152,3 +151,10 @@ def undo_targets(plan: ReplayPlan, world: World) -> dict[tuple[str, int], Commit
             place = Committed(part.committed_offset, part.committed_metadata)
         before[plan.topic, part.partition] = place
     return before
+
+
+def until(deadline: float, step_seconds: float = 0.2) -> Iterator[float]:
+    """The seconds left, again and again until the deadline (monotonic), with a pause between."""
+    while (left := deadline - time.monotonic()) > 0:
+        yield left
+        time.sleep(min(step_seconds, left))

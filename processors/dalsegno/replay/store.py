@@ -18,11 +18,11 @@ from dalsegno.errors import BlobDamaged, BlobMissing, RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_compacted
+from dalsegno.log.service_records import write_records
 from dalsegno.log.topics import topic_name
 from dalsegno.model.events import Blob
 from dalsegno.replay.plan import ReplayPlan
 from dalsegno.replay.target import Hole
-from dalsegno.snapshots.records import write_records
 from dalsegno.storage.blobs import Blobs
 from dalsegno.storage.object_store import Store
 

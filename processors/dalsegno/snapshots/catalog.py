@@ -15,12 +15,12 @@ from dalsegno.errors import RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_compacted
+from dalsegno.log.service_records import write_records
 from dalsegno.log.topics import topic_name
 from dalsegno.model.choose import ShardSnapshot
 from dalsegno.model.cursor import Cursor, format_metadata
 from dalsegno.snapshots.manifest import FORMAT, ProjectionMark
 from dalsegno.snapshots.ports import manifest_key
-from dalsegno.snapshots.records import write_records
 from dalsegno.snapshots.take import Taken
 
 READ_TIMEOUT_SECONDS = 30.0

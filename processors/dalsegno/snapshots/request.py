@@ -19,12 +19,11 @@ from typing import NamedTuple
 from confluent_kafka import TopicPartition
 
 from dalsegno.errors import RecordDamaged
-from dalsegno.log.codec import decode_record, encode_record
+from dalsegno.log.codec import decode_record
 from dalsegno.log.kafka import KafkaConfig, consumer, kafka_errors
 from dalsegno.log.reader import bounds
+from dalsegno.log.service_records import write_request
 from dalsegno.log.topics import topic_name
-from dalsegno.snapshots.records import write_records
-from dalsegno.snapshots.take import MICROS
 
 _POLL_SECONDS = 0.2
 
@@ -54,16 +53,10 @@ def ask_for_snapshots(
     topic = topic_name(prefix, "control")
     deadline = time.monotonic() + timeout_seconds
     begin = bounds(cfg, topic, [0])[0].high
-    request = {
-        "request_id": request_id,
-        "kind": "SNAPSHOT",
-        "requested_at": int(time.time() * MICROS),
-        "requested_by": by,
-        "timeout_ms": int(timeout_seconds * 1000),
-        "partitions": sorted(partitions),
-        "reason": reason,
-    }
-    write_records(cfg, topic, [(request_id, encode_record("ControlRequest", request))], timeout_seconds=timeout_seconds)
+    write_request(
+        cfg, prefix, "SNAPSHOT", request_id=request_id, by=by, reason=reason, timeout_seconds=timeout_seconds,
+        partitions=sorted(partitions),
+    )  # fmt: skip
     return _gather(cfg, topic, begin, request_id, set(partitions), deadline)
 
 

@@ -18,7 +18,7 @@ from dalsegno.errors import DalsegnoError, RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.log.kafka import consumer as make_consumer
 from dalsegno.log.kafka import kafka_errors
-from dalsegno.snapshots.records import write_records
+from dalsegno.log.service_records import write_records
 from dalsegno.streams.config import WorkerConfig
 from dalsegno.streams.partition import Partition
 from dalsegno.streams.snapshotter import Snapshotter

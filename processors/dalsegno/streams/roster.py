@@ -14,9 +14,8 @@ from dalsegno.errors import RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.reader import read_compacted
+from dalsegno.log.service_records import write_records
 from dalsegno.log.topics import topic_name
-from dalsegno.snapshots.records import write_records
-from dalsegno.snapshots.take import MICROS
 
 LOOK_SECONDS = 1.0
 """How often a worker looks whether there is something new to tell."""
@@ -27,6 +26,7 @@ TELL_LIMIT_SECONDS = 3.0
 """A worker that stops waits so long for the last one."""
 READ_LIMIT_SECONDS = 30.0
 ENDED = frozenset({"STOPPED", "FAILED"})
+_MICROS = 1_000_000
 DEAD = "DEAD"
 RESTARTED = "RESTARTED"
 """Ended, and started again in the same slot, which keeps its id, before anybody saw the end."""
@@ -55,8 +55,8 @@ def tell(cfg: KafkaConfig, prefix: str, status: Mapping[str, Any]) -> None:
         "pid": status["pid"],
         "slot": str(status["slot"]),
         "version": __version__,
-        "started_at": int(status["started_at"] * MICROS),
-        "seen_at": int(status["updated_at"] * MICROS),
+        "started_at": int(status["started_at"] * _MICROS),
+        "seen_at": int(status["updated_at"] * _MICROS),
         "stale_after_seconds": STALE_AFTER_SECONDS,
         "parts": [_part(int(number), part) for number, part in status["partitions"].items()],
     }
@@ -80,7 +80,7 @@ def _part(number: int, part: Mapping[str, Any]) -> dict[str, Any]:
 def read_roster(cfg: KafkaConfig, prefix: str) -> list[Listed]:
     """Every worker that ever told, the newest first. Raises TopicMissing, BrokerUnavailable, WaitTimeout."""
     table = read_compacted(cfg, topic_name(prefix, "workers"), READ_LIMIT_SECONDS)
-    return parse_roster(table.values(), int(time.time() * MICROS))
+    return parse_roster(table.values(), int(time.time() * _MICROS))
 
 
 def parse_roster(values: Iterable[bytes], now: int) -> list[Listed]:
@@ -92,7 +92,7 @@ def parse_roster(values: Iterable[bytes], now: int) -> list[Listed]:
         except RecordDamaged:
             continue
         if kind == "Worker":
-            stale = now - record["seen_at"] > record["stale_after_seconds"] * MICROS
+            stale = now - record["seen_at"] > record["stale_after_seconds"] * _MICROS
             state = DEAD if stale and record["state"] not in ENDED else record["state"]
             found.append(Listed(state, record))
     return sorted(found, key=lambda listed: (-listed.record["seen_at"], listed.worker_id))
@@ -109,20 +109,3 @@ def ends(before: Iterable[Listed], now: Iterable[Listed]) -> dict[str, str]:
         elif last.record["started_at"] != each.record["started_at"]:
             found[each.worker_id] = RESTARTED
     return found
-
-
-def ask_to_drain(
-    cfg: KafkaConfig, prefix: str, worker_id: str, *, request_id: str, by: str, reason: str, timeout_seconds: float
-) -> None:
-    """Ask one worker to end as on SIGTERM. Raises WaitTimeout, TopicMissing, BrokerUnavailable."""
-    request = {
-        "request_id": request_id,
-        "kind": "DRAIN",
-        "requested_at": int(time.time() * MICROS),
-        "requested_by": by,
-        "timeout_ms": int(timeout_seconds * 1000),
-        "worker_id": worker_id,
-        "reason": reason,
-    }
-    pair = (request_id, encode_record("ControlRequest", request))
-    write_records(cfg, topic_name(prefix, "control"), [pair], timeout_seconds=timeout_seconds)

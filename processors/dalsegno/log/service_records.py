@@ -1,14 +1,17 @@
-"""Small records of the service topics: written one by one and acknowledged, read back as a table."""
+"""Small records of the service topics: written one by one and acknowledged; the requests to workers among them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
 from dalsegno.errors import DalsegnoError, WaitTimeout
+from dalsegno.log.codec import encode_record
 from dalsegno.log.kafka import KafkaConfig, kafka_errors, producer, translate
+from dalsegno.log.topics import topic_name
 
 WRITE_TIMEOUT_SECONDS = 30.0
 
@@ -59,8 +62,28 @@ def write_records(
         )
 
 
-def until(deadline: float, step_seconds: float = 0.2) -> Iterator[float]:
-    """The seconds left, again and again until the deadline (monotonic), with a pause between."""
-    while (left := deadline - time.monotonic()) > 0:
-        yield left
-        time.sleep(min(step_seconds, left))
+def write_request(
+    cfg: KafkaConfig,
+    prefix: str,
+    kind: str,
+    *,
+    request_id: str,
+    by: str,
+    reason: str,
+    timeout_seconds: float,
+    **whom: Any,
+) -> None:
+    """Ask running workers for something, which after ``timeout_seconds`` nobody does any more. ``whom``: the
+    ``worker_id`` or ``partitions`` that are asked; without either, all. Raises WaitTimeout, TopicMissing,
+    BrokerUnavailable."""
+    request = {
+        "request_id": request_id,
+        "kind": kind,
+        "requested_at": time.time_ns() // 1000,
+        "requested_by": by,
+        "timeout_ms": int(timeout_seconds * 1000),
+        "reason": reason,
+        **whom,
+    }
+    pair = (request_id, encode_record("ControlRequest", request))
+    write_records(cfg, topic_name(prefix, "control"), [pair], timeout_seconds=timeout_seconds)
