@@ -1,10 +1,10 @@
 """Codex CLI's rollouts (JSONL): one session per ``session_meta``, which begins a file and, in joined files, each part.
 
 ``records`` reads a line and says what each type is, ``section`` maps one session, ``settings`` its configuration,
-``answers`` its model calls with their tokens and results, ``items`` what the model said, ``twins`` finds what is told
-twice. What a line becomes depends on the lines before it alone, so that a file that grew adds to its sessions and
-changes nothing. What is open at the end of the file (an answer that may go on, a message that may be told again) is
-left for the import of the longer file, and the report says so.
+``answers`` its model calls with their tokens and results, ``items`` what the model said, ``compaction`` where the
+history was made shorter, ``twins`` finds what is told twice. What a line becomes depends on the lines before it alone,
+so that a file that grew adds to its sessions and changes nothing. What is open at the end of the file (an answer that
+may go on, a message that may be told again) is left for the import of the longer file, and the report says so.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dalsegno.importers.base import ImportedSession, ImportReport
 from dalsegno.importers.builder import PERSON, SessionBuilder
 from dalsegno.importers.codex import items
 from dalsegno.importers.codex.answers import Answers
+from dalsegno.importers.codex.compaction import Compactions
 from dalsegno.importers.codex.records import (
     ABORTED,
     ANSWER,
@@ -34,9 +35,9 @@ from dalsegno.importers.codex.records import (
 )
 from dalsegno.importers.codex.settings import HARNESS, Settings, begin
 from dalsegno.importers.codex.twins import ASSISTANT, REASONING, TOLD_AGAIN, USER, Twins, told_by
-from dalsegno.importers.payload import count, short_text
+from dalsegno.importers.payload import short_text
 from dalsegno.importers.transcript import Transcript
-from dalsegno.model.events import CompressionCompleted, ErrorRecorded, MessageReceived
+from dalsegno.model.events import ErrorRecorded, MessageReceived
 from dalsegno.model.payloads import MessageRole, TurnAbortReason
 from dalsegno.model.records import Actor
 
@@ -60,13 +61,12 @@ class Section:
         self._announced: Native | None = None
         self._told = False
         self._said: str | None = None
-        self._compressions_told = 0
-        self._compression: str | None = None
+        compactions = Compactions(self._transcript)
         self._message_ids: set[str] = set()
         self._handlers: dict[str, _Handler] = {
             "session_meta": self._meta_again,
             "turn_context": self._settings.turn_context,
-            "compacted": self._compacted,
+            "compacted": compactions.compacted,
             "response_item.message": self._message,
             "response_item.agent_message": self._agent_message,
             "event_msg.task_started": self._task_started,
@@ -74,7 +74,7 @@ class Section:
             "event_msg.turn_aborted": self._turn_aborted,
             "event_msg.error": self._error,
             **dict.fromkeys(("event_msg.token_count", "token_usage_record"), self._token_count),
-            "event_msg.context_compacted": self._context_compacted,
+            "event_msg.context_compacted": compactions.told,
             **dict.fromkeys(TOLD_AGAIN, self._told_again),
             **dict.fromkeys((f"response_item.{kind}" for kind in OUTPUTS), self._answers.result),
         }
@@ -264,36 +264,6 @@ class Section:
             return NOTE
         native.fields.take(told.field)
         return REPEAT if self._twins.event(told.role, told.text, native) else WAITS
-
-    # --- the rest ----------------------------------------------------------------------------------------------------
-
-    def _compacted(self, native: Native) -> Outcome:
-        """The history that a model is shown from now on, whole; older versions only say what it was summed up as."""
-        self._compressions_told += 1
-        fields, blobs = native.fields, self._transcript.blobs
-        previous, self._compression = self._compression, self._transcript.builder.number("session/k")
-        history, summary = fields.take("replacement_history"), fields.take_text("message")
-        whole = isinstance(history, list)
-        replacement = blobs.of_json(history) if whole else None
-        event = CompressionCompleted(
-            compression_id=self._compression,
-            method="REPLACE_HISTORY" if whole else "SUMMARY",
-            effect="REAPPLIABLE" if whole else "MARKER_ONLY",
-            prev_compression_id=previous,
-            window_number=count(fields.take("window_number")),
-            output_digest=None if replacement is None else replacement.digest,
-            summary=blobs.of_text(summary) if summary else None,
-            replacement=replacement,
-        )
-        self._transcript.add(event, native.source)
-        return MAPPED
-
-    def _context_compacted(self, _: Native) -> Outcome:
-        """Tells watchers of the ``compacted`` before it."""
-        if not self._compressions_told:
-            return NOTE
-        self._compressions_told -= 1
-        return REPEAT
 
     def _meta_again(self, native: Native) -> Outcome:
         return REPEAT if native.payload == self._meta.payload else NOTE
