@@ -291,6 +291,6 @@ class KernelOnDisk(Kernel):
 
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=40)
 TestKernel = Kernel.TestCase
-TestKernel.settings = settings(RELAXED, max_examples=examples(200))
+TestKernel.settings = settings(RELAXED, max_examples=examples(100))
 TestKernelOnDisk = KernelOnDisk.TestCase
-TestKernelOnDisk.settings = settings(RELAXED, max_examples=examples(25), stateful_step_count=25)
+TestKernelOnDisk.settings = settings(RELAXED, max_examples=examples(12), stateful_step_count=25)

@@ -23,7 +23,7 @@ from shard_lab import Lab, apply, apply_in_batches, folded, paths, reads
 
 NAMES = [each.name for each in built_in()]
 pytestmark = pytest.mark.usefixtures("small_windows")
-RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(100))
 
 
 def _expected_paths(history: History) -> dict[str, tuple[bytes, ...]]:
@@ -100,7 +100,7 @@ def test_folding_again_from_the_journal_changes_nothing(history: History, rnd: R
     assert {name: list(reads(shard).public_rows(name)) for name in rows} == rows
 
 
-@settings(RELAXED, max_examples=examples(60))
+@settings(RELAXED, max_examples=examples(25))
 @given(histories(max_sessions=2), st.randoms(use_true_random=False))
 def test_memory_and_disk_agree(history: History, rnd: Random) -> None:
     arrivals = history.arrivals(rnd)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dalsegno.errors import DiskFull
@@ -31,6 +31,7 @@ from dalsegno.streams.partition import Partition
 from dalsegno.streams.switch import EMITTED, Switch
 from dalsegno.testing.builder import SessionBuilder
 from dalsegno.testing.moves import play
+from examples import examples
 from shard_lab import folded
 
 PUBLIC = [each for each in built_in() if each.public]
@@ -75,6 +76,7 @@ def told(shard: Shard) -> dict[str, set[bytes]]:
 MOVES = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=12), max_size=4)
 
 
+@settings(max_examples=examples(60))
 @given(MOVES, MOVES, st.data())
 def test_the_same_rows_are_told_as_by_a_comparison_in_memory(
     mine: list[list[int]], theirs: list[list[int]], data: st.DataObject
