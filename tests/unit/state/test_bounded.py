@@ -18,7 +18,7 @@ def cost(shard: Shard, records: list[Written]) -> tuple[int, int]:
     return sum(each.rows_touched for each in applied), sum(each.bytes_written for each in applied)
 
 
-@pytest.mark.parametrize("events", [8_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("events", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_the_last_thousand_events_cost_what_the_first_did(events: int, monkeypatch: pytest.MonkeyPatch) -> None:
     records = long_session(events)
     assert len(records) >= events
