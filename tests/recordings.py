@@ -143,18 +143,40 @@ def of_type(recording: Recording, type_: str) -> list[Event]:
     return [event for events in events_of(recording) for event in events if event.type == type_]
 
 
+class Mapped:
+    """All sessions of a file as a reader of the log sees them; none of their events may break a rule."""
+
+    def __init__(self, importer: Importer, path: Path) -> None:
+        self.report = importer.report()
+        self.events: list[Event] = []
+        states: dict[str, tuple[SessionState, MemoryOps]] = {}
+        for written in written_of(list(importer.read(path, self.report))):
+            assert isinstance(written.event, Event)
+            state, ops = states.setdefault(written.event.session_id, (SessionState(), MemoryOps()))
+            assert judge(state, ops, written.event).violations == (), written.event
+            self.events.append(written.event)
+        self.statuses = {session_id: state.status for session_id, (state, _) in states.items()}
+
+    @property
+    def status(self) -> str:
+        """That of the only session."""
+        (status,) = self.statuses.values()
+        return status
+
+    def of(self, type_: str) -> list[Event]:
+        return [event for event in self.events if event.type == type_]
+
+    def bodies(self, type_: str) -> list[dict[str, Any]]:
+        return [dict(event.body) for event in self.of(type_)]
+
+    def types(self) -> list[str]:
+        return [event.type for event in self.events]
+
+
 def mapped(importer: Importer, path: Path) -> tuple[list[Event], ImportReport]:
-    """The events of all sessions of a file, in order, and the report; none of them may break a rule."""
-    report = importer.report()
-    events: list[Event] = []
-    for session in importer.read(path, report):
-        state, ops = SessionState(), MemoryOps()
-        own = [written.event for written in written_of([session]) if written.event is not None]
-        assert [
-            verdict.violations for verdict in (judge(state, ops, event) for event in own) if verdict.violations
-        ] == []
-        events += own
-    return events, report
+    """The events of all sessions of a file, in order, and the report."""
+    made = Mapped(importer, path)
+    return made.events, made.report
 
 
 def _event(record: ChainedRecord, partitions: int) -> Event:

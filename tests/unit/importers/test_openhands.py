@@ -11,9 +11,7 @@ import pytest
 from dalsegno.errors import BadInputFile
 from dalsegno.importers.base import ImportReport
 from dalsegno.importers.openhands import OpenHandsImporter
-from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
-from dalsegno.model.records import Event
-from recordings import Recording, events_of, of_type, recording_of, report_of, written_of
+from recordings import Mapped, Recording, events_of, of_type, recording_of, report_of, written_of
 
 GUI = "basic_gui_mode.json"
 RENAME = "wrong_initial_state.json"
@@ -198,7 +196,7 @@ def test_state_updates_are_kept_and_the_status_starts_the_turn() -> None:
 # --- made recordings -------------------------------------------------------------------------------------------------
 
 
-class Made:
+class Made(Mapped):
     """A recording made to measure, and its session as a reader of the log sees it."""
 
     def __init__(self, path: Path, *records: dict[str, Any], ended: bool = False) -> None:
@@ -208,21 +206,7 @@ class Made:
         ]
         lines = path.suffix == ".jsonl"
         path.write_text("".join(json.dumps(each) + "\n" for each in stamped) if lines else json.dumps(stamped))
-        importer = OpenHandsImporter(ended=ended)
-        self.report: ImportReport = importer.report()
-        self.events: list[Event] = []
-        session, ops = SessionState(), MemoryOps()
-        for written in written_of(list(importer.read(path, self.report))):
-            assert isinstance(written.event, Event)
-            assert judge(session, ops, written.event).violations == ()
-            self.events.append(written.event)
-        self.status = session.status
-
-    def bodies(self, type_: str) -> list[dict[str, Any]]:
-        return [dict(event.body) for event in self.events if event.type == type_]
-
-    def types(self) -> list[str]:
-        return [event.type for event in self.events]
+        super().__init__(OpenHandsImporter(ended=ended), path)
 
 
 def action(kind: str, **rest: Any) -> dict[str, Any]:

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from dalsegno.errors import BadInputFile
-from dalsegno.importers.base import ImportReport
 from dalsegno.importers.otel import OtelImporter
-from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.records import Event
-from recordings import Recording, events_of, of_type, recording_of, report_of, written_of
+from recordings import Mapped, Recording, events_of, of_type, recording_of, report_of
 
 
 def recording() -> Recording:
@@ -227,7 +225,7 @@ def tool(
 WANTS = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "look", "arguments": {"at": 1}}]}
 
 
-class Made:
+class Made(Mapped):
     """A file made to measure, and its sessions as a reader of the log sees them."""
 
     def __init__(self, path: Path, *spans: dict[str, Any], lines: bool = False) -> None:
@@ -237,22 +235,7 @@ class Made:
             for each in ([[one] for one in spans] if lines else [spans])
         ]
         path.write_text("\n".join(json.dumps(each) for each in documents))
-        importer = OtelImporter()
-        self.report: ImportReport = importer.report()
-        self.events: list[Event] = []
-        states: dict[str, tuple[SessionState, MemoryOps]] = {}
-        for written in written_of(list(importer.read(path, self.report))):
-            assert isinstance(written.event, Event)
-            state, ops = states.setdefault(written.event.session_id, (SessionState(), MemoryOps()))
-            assert judge(state, ops, written.event).violations == ()
-            self.events.append(written.event)
-        self.statuses = {session_id: state.status for session_id, (state, _) in states.items()}
-
-    def of(self, type_: str) -> list[Event]:
-        return [event for event in self.events if event.type == type_]
-
-    def bodies(self, type_: str) -> list[dict[str, Any]]:
-        return [dict(event.body) for event in self.of(type_)]
+        super().__init__(OtelImporter(), path)
 
 
 @pytest.mark.parametrize(

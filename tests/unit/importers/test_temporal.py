@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 
 from dalsegno.errors import BadInputFile
-from dalsegno.importers.base import ImportReport
 from dalsegno.importers.temporal import TemporalImporter
-from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
-from dalsegno.model.records import Event
-from recordings import Recording, events_of, of_type, recording_of, report_of, written_of
+from recordings import Mapped, Recording, events_of, of_type, recording_of, report_of
 
 
 def recording() -> Recording:
@@ -150,7 +147,7 @@ def payload(value: Any) -> dict[str, Any]:
     return {"payloads": [{"metadata": {"encoding": b64encode(b"json/plain").decode()}, "data": data}]}
 
 
-class Made:
+class Made(Mapped):
     """A history made to measure, and its session as a reader of the log sees it."""
 
     def __init__(self, path: Path, *events: tuple[str, dict[str, Any]], start: dict[str, Any] | None = None) -> None:
@@ -166,21 +163,7 @@ class Made:
             )
         ]
         path.write_text(json.dumps({"events": history}))
-        self.read(path)
-
-    def read(self, path: Path) -> None:
-        importer = TemporalImporter()
-        self.report: ImportReport = importer.report()
-        self.events: list[Event] = []
-        session, ops = SessionState(), MemoryOps()
-        for written in written_of(list(importer.read(path, self.report))):
-            assert isinstance(written.event, Event)
-            assert judge(session, ops, written.event).violations == ()
-            self.events.append(written.event)
-        self.status = session.status
-
-    def bodies(self, type_: str) -> list[dict[str, Any]]:
-        return [dict(event.body) for event in self.events if event.type == type_]
+        super().__init__(TemporalImporter(), path)
 
 
 def activity(name: str, given: Any) -> tuple[str, dict[str, Any]]:
@@ -383,8 +366,7 @@ def test_names_of_types_in_the_other_spelling_and_a_repeated_event(tmp_path: Pat
     path = tmp_path / "h.json"
     events = change(path, eventType="ActivityTaskScheduled")
     path.write_text(json.dumps({"history": {"events": [*events[:2], events[1], events[2]]}}))
-    made = object.__new__(Made)
-    made.read(path)
+    made = Mapped(TemporalImporter(), path)
     assert len(made.bodies("ToolCallRequested")) == 1
     assert made.report.as_data()["records_repeated"] == 1
 
