@@ -11,7 +11,7 @@ left to do. No end is made up: a child that has none yet is refused at 4.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dalsegno.errors import Conflict, DalsegnoError, SessionBroken, Usage
 from dalsegno.log.calls import ToolCall
@@ -24,12 +24,14 @@ from dalsegno.storage.blobs import blob
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dalsegno.log.session import Session
+    from dalsegno.log.writer import SessionWriter
     from dalsegno.model.payloads import Profile, SubSessionOutcome
+
+_S = TypeVar("_S", bound="SessionWriter")
 
 
 def start_child(
-    parent: Session,
+    parent: _S,
     call: ToolCall | str,
     *,
     workflow_name: str,
@@ -39,7 +41,7 @@ def start_child(
     labels: Sequence[Label] = (),
     executor: str | None = None,
     **options: Any,
-) -> Session:
+) -> _S:
     """Start the child of an authorized call: steps 1 and 2. ``session_id``: without it, ``<parent>/<call>/a<attempt>``.
 
     ``options`` as of ``Session``; actor, clock, trace and redaction rules are the parent's where they are not given.
@@ -48,7 +50,7 @@ def start_child(
     found = parent.operation(TOOL, call_id)
     attempt = 1 if found is None else found.attempt + 1
     name = session_id or f"{parent.session_id.replace(FORK_MARK, '.')}/{call_id}/a{attempt}"
-    child = parent.publisher.session(name, **{**parent.options, **options})
+    child = parent.another(name, **options)
 
     def created(at: Ref) -> SessionCreated:
         return SessionCreated(
@@ -81,8 +83,8 @@ def start_child(
 
 
 def end_child(
-    parent: Session,
-    child: Session,
+    parent: SessionWriter,
+    child: SessionWriter,
     *,
     result: Any = None,
     outcome: SubSessionOutcome | None = None,
@@ -127,7 +129,7 @@ def end_child(
     )
 
 
-def _call_of(parent: Session, child_id: str) -> str | None:
+def _call_of(parent: SessionWriter, child_id: str) -> str | None:
     """The call that started the child; after a resume, as the lifecycle has it from the log."""
     known = parent.calls_of_children.get(child_id)
     if known is None:

@@ -17,9 +17,9 @@ import uuid_utils
 from dalsegno.errors import InvalidEvent, InvalidSessionId, Usage
 from dalsegno.log.codec import check, encode, event_hash, frame, place
 from dalsegno.log.contents import move_out, put_away
-from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import Pending
 from dalsegno.log.redaction import Redactor
+from dalsegno.log.sender import Sender
 from dalsegno.log.stored import VALUE_MAX_BYTES, too_large
 from dalsegno.log.tracing import check_traceparent
 from dalsegno.model.catalogue import CATALOGUE
@@ -79,7 +79,7 @@ class Drafter:
     names it by the first; in the log it must be the second, which nobody can test guesses against.
     """
 
-    publisher: Publisher
+    publisher: Sender
     session_id: str
     check_rules: bool
     actor: Actor

@@ -143,7 +143,7 @@ class Session(SessionWriter):
         self._seen_to = Offset(receipt.offset + 1)
         self._check_no_rival(records.read_up_to, self._seen_to, max(1.0, deadline - time.monotonic()))
         self._broken = None
-        before = self.publisher.now_written_by(self)
+        before = self.publisher.now_written_by(self.session_id, self)
         if before is not None:
             before._broken = "it was resumed in this process, which is now its writer"
         log.info(

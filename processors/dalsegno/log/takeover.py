@@ -8,8 +8,8 @@ from typing import NamedTuple
 from dalsegno.errors import LogHole, SessionSuperseded, SnapshotAheadOfLog
 from dalsegno.log.codec import FRAME_BYTES, place
 from dalsegno.log.history import SCHEMA_TIMEOUT_SECONDS, STALL_SECONDS, SessionRecords
-from dalsegno.log.publisher import Publisher
 from dalsegno.log.record import LogRecord
+from dalsegno.log.sender import Sender
 from dalsegno.model.ids import EventKey, Offset, parse_key
 from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ, UNKNOWN_SCHEMA, Event, Placed, Unreadable
 
@@ -31,7 +31,7 @@ class Claim(NamedTuple):
         return begins and event.hash != self.first
 
 
-def check_log_has(publisher: Publisher, session_id: str, records: SessionRecords, up_to: Offset) -> None:
+def check_log_has(publisher: Sender, session_id: str, records: SessionRecords, up_to: Offset) -> None:
     """A state that knows more than the log was made from a log that is lost: numbering may go on from neither.
 
     Raises SnapshotAheadOfLog.
@@ -54,7 +54,7 @@ def check_log_has(publisher: Publisher, session_id: str, records: SessionRecords
         raise _ahead(session_id, f"the state knows {key_text} at offset {offset}, the log does not")
 
 
-def _holds(publisher: Publisher, partition: int, offset: Offset, key: bytes, end: Offset) -> bool:
+def _holds(publisher: Sender, partition: int, offset: Offset, key: bytes, end: Offset) -> bool:
     """Whether the log has the record, or, where compaction took it away, the later copy that it was taken for."""
     for batch in publisher.transport.read(publisher.topic, partition, offset, end, STALL_SECONDS):
         for record in batch.records:
@@ -65,7 +65,7 @@ def _holds(publisher: Publisher, partition: int, offset: Offset, key: bytes, end
     return False
 
 
-def check_no_rival(publisher: Publisher, claim: Claim, start: Offset | None, end: Offset, stall_seconds: float) -> None:
+def check_no_rival(publisher: Sender, claim: Claim, start: Offset | None, end: Offset, stall_seconds: float) -> None:
     """Read [``start``, ``end``) for a writer with the same or a better claim. Raises SessionSuperseded.
 
     A record of the session that cannot be read here is a rival's: nobody can say that its epoch is a lower one.
@@ -81,7 +81,7 @@ def check_no_rival(publisher: Publisher, claim: Claim, start: Offset | None, end
 
 
 def check_no_rivals(
-    publisher: Publisher, partition: int, claims: Mapping[str, Claim], start: Offset, end: Offset, stall_seconds: float
+    publisher: Sender, partition: int, claims: Mapping[str, Claim], start: Offset, end: Offset, stall_seconds: float
 ) -> None:
     """As ``check_no_rival``, for all sessions of a partition in one reading; ``start`` lies below what each of these
     writers wrote. Looks only at what may begin an epoch, so that it costs little more than the reading."""
@@ -95,12 +95,12 @@ def check_no_rivals(
                 _check_is_none(publisher, claim, key, record)
 
 
-def _may_begin(publisher: Publisher, key: EventKey, record: LogRecord) -> bool:
+def _may_begin(publisher: Sender, key: EventKey, record: LogRecord) -> bool:
     writer = publisher.schemas.by_frame((record.value or b"")[2:FRAME_BYTES])
     return key.seq == FIRST_SEQ or writer is None or writer.type == RECOVERY_TYPE
 
 
-def _check_is_none(publisher: Publisher, claim: Claim, key: EventKey, record: LogRecord) -> None:
+def _check_is_none(publisher: Sender, claim: Claim, key: EventKey, record: LogRecord) -> None:
     """Raises SessionSuperseded for the record of a rival."""
     if key.seq == CONTROL_SEQ:
         return
@@ -112,7 +112,7 @@ def _check_is_none(publisher: Publisher, claim: Claim, key: EventKey, record: Lo
         raise _superseded(claim, record.offset, who, epoch=found.epoch)
 
 
-def _placed(publisher: Publisher, record: LogRecord) -> Placed:
+def _placed(publisher: Sender, record: LogRecord) -> Placed:
     """What the record is, with the schemas that the log knows."""
     found = place(publisher.schemas, record.key, record.value, 0, 1)
     if isinstance(found, Unreadable) and found.reason == UNKNOWN_SCHEMA:

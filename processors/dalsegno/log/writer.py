@@ -20,9 +20,9 @@ from typing import Any, Self
 from dalsegno.errors import Conflict, DalsegnoError, InvalidEvent, SessionBroken, WaitTimeout
 from dalsegno.log.drafting import Chain, Draft, Drafter, Overlay
 from dalsegno.log.history import SessionSource, inherit_from_parent
-from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending, close_behind, unsent
 from dalsegno.log.redaction import Redactor
+from dalsegno.log.sender import Sender
 from dalsegno.model.events import NewEvent, Origin, Redaction
 from dalsegno.model.ids import FORK_MARK, EventKey, check_session_id
 from dalsegno.model.lifecycle import MemoryOps, OpState, SessionState
@@ -40,7 +40,7 @@ class SessionWriter:
 
     def __init__(
         self,
-        publisher: Publisher,
+        publisher: Sender,
         session_id: str,
         *,
         check_rules: bool = True,
@@ -102,18 +102,21 @@ class SessionWriter:
         return self._ops.get(kind, id)
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What a sub-session takes over, as keyword arguments of ``Session``."""
-        drafter = self._drafter
-        return {
-            "actor": drafter.actor, "check_rules": drafter.check_rules, "clock": drafter.clock,
-            "traceparent": drafter.traceparent, "redact": drafter.redact,
-        }  # fmt: skip
-
-    @property
     def now(self) -> int:
         """The session's clock: microseconds since 1970 UTC."""
         return self._drafter.clock()
+
+    def another(self, session_id: str, **options: Any) -> Self:
+        """A new session of the same publisher; actor, rules, clock, trace and redaction are this one's where
+        ``options`` do not say others. Raises as ``Publisher.session``."""
+        drafter = self._drafter
+        inherited = {
+            "actor": drafter.actor, "check_rules": drafter.check_rules, "clock": drafter.clock,
+            "traceparent": drafter.traceparent, "redact": drafter.redact,
+        }  # fmt: skip
+        made = type(self)(self.publisher, session_id, **{**inherited, **options})
+        self.publisher.opened(session_id, made)
+        return made
 
     # --- append ------------------------------------------------------------------------------------------------------
 
@@ -242,7 +245,7 @@ class SessionWriter:
             if self._closed:
                 return
             self._closed = True
-        self.publisher.let_go(self)
+        self.publisher.let_go(self.session_id, self)
         limit = self._close_timeout if timeout is None else timeout
         error = unsent([*self._flush(time.monotonic() + limit), *self._lost.values()])
         if error is not None:
