@@ -15,7 +15,7 @@ from dalsegno.projections.registry import installed
 from dalsegno.state.shard import Shard
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing.memory_log import MemoryLog
-from recordings import MISSING, Recording, of_type, recordings
+from recordings import MISSING, TEXT, Recording, of_type, recordings
 from shard_lab import Lab, reads
 
 BATCH = 10_000
@@ -51,7 +51,8 @@ def own_tokens(recording: Recording) -> Counter[str]:
 def test_copies_under_other_ids(copies: int, tmp_path: Path) -> None:
     log, store = MemoryLog(partitions=1), FolderStore(tmp_path / "store")
     events, sessions, tokens = 0, 0, Counter[str]()
-    for recording in (recording for recording in recordings() if recording.format in IMPORTERS):
+    # The largest one, a zip, is imported by the suite of every format; here only with the full counts.
+    for recording in (each for each in recordings() if copies > 1 or each.path.suffix in TEXT):
         for number in range(copies):
             with Publisher(log.connect(), prefix="t") as publisher:
                 outcome = import_file(publisher, copy_of(recording, number), recording.path, store=store)
