@@ -18,6 +18,7 @@ from dalsegno.log.publisher import Publisher
 
 _COLUMNS = ("file", "sessions", "events", "new", "grew", "same", "ahead", "erased", "missing", "appended")
 _MOST_NOT_CARRIED = 12
+_MOST_WARNINGS = 12
 _MOST_SESSIONS = 3
 _WITH_REPORTS = ", ".join(sorted(name for name, kind in IMPORTERS.items() if kind.takes_reports))
 _HELP = """Import recordings of another harness. FORMAT is one of:
@@ -96,8 +97,10 @@ def _tell(outcome: ImportOutcome) -> None:
         note(f"  not carried: {_counted(data['not_carried'])}")
     if data["lacks"]:
         note(f"  not in the recording: {_counted(data['lacks'])}")
-    for warning in data["warnings"]:
+    for warning in data["warnings"][:_MOST_WARNINGS]:
         note(f"  warning: {warning}")
+    if (more := len(data["warnings"]) - _MOST_WARNINGS) > 0:
+        note(f"  and {more} more warnings, in the data (-o json)")
 
 
 def _counted(counts: dict[str, int]) -> str:

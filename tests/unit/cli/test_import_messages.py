@@ -96,3 +96,17 @@ def test_what_waits_for_a_longer_file_is_told_and_comes_with_ended(
     assert "until the file has grown" not in text
     told, _ = imported()
     assert (told["ahead"], told["appended"]) == (1, 0)
+
+
+def test_of_many_warnings_people_see_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = MemoryLog(partitions=4)
+    monkeypatch.setattr(import_, "Publisher", lambda *_, **__: Publisher(log.connect(), prefix="t"))
+    event = {"timestamp": "2025-01-01T10:00:00Z", "source": "agent", "action": "null", "args": {}}
+    path = tmp_path / "gaps.json"
+    path.write_text(json.dumps([{**event, "id": 2 * number} for number in range(16)]))
+    assert run(["--bootstrap-servers", "none:1", "-o", "json", "import", "openhands", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)[0]["report"]["warnings"]) == 15
+    assert (err.count("warning: "), err.count("and 3 more warnings, in the data (-o json)")) == (12, 1)
