@@ -1,4 +1,4 @@
-"""Progress of a replay on stderr: a bar per partition on a terminal, else a line every ten seconds."""
+"""Progress of a long reading on stderr: a bar per partition on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def bars(title: str) -> Iterator[Show]:
             yield show
     else:
         yield _Lines(title).show
+
+
+class Watch:
+    """Keeps what the bars show, for readers that tell of one partition at a time."""
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self._parts: dict[int, Progress] = {}
+
+    def progress(self, partition: int, position: int, end: int) -> None:
+        start = self._parts[partition].start if partition in self._parts else position
+        self._parts[partition] = Progress(partition, start, position, end, position >= end)
+        self._show(list(self._parts.values()))
 
 
 class _Lines:

@@ -12,6 +12,7 @@ from dalsegno.cli.common import audited_requests, lines_of, open_reader, whole_i
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
+from dalsegno.cli.progress import Watch, bars
 from dalsegno.errors import DalsegnoError, Failed, HistoryRefuted
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.readers.local import LocalReader, View
@@ -58,8 +59,8 @@ def _view(reader: LocalReader, session: str) -> View | None:
 
 def _of_log(ctx: Context, session: str, view: View | None) -> Proof:
     audit = AdminAudit(audited_requests(ctx))
-    with closing(KafkaTransport(ctx.kafka)) as transport:
-        return prove_log(transport, ctx.prefix, session, audit, view)
+    with closing(KafkaTransport(ctx.kafka)) as transport, bars("verify") as show:
+        return prove_log(transport, ctx.prefix, session, audit, view, Watch(show).progress)
 
 
 def _of_file(ctx: Context, session: str, file: str, view: View | None) -> tuple[Proof, View | None, str]:

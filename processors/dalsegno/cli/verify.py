@@ -16,12 +16,11 @@ import click
 from dalsegno.cli.common import audited_requests, open_reader
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, emit, note
-from dalsegno.cli.progress import Show, bars
+from dalsegno.cli.progress import Watch, bars
 from dalsegno.errors import Failed, NotFound, TopicMissing, VerifyDiffers
 from dalsegno.projections import registry
 from dalsegno.readers.log import KafkaLog
 from dalsegno.readers.verify import Report, Verifier
-from dalsegno.replay.execute import Progress
 from dalsegno.snapshots.catalog import Catalog, read_catalog
 from dalsegno.storage.object_store import os_errors
 
@@ -45,7 +44,7 @@ def command(ctx: Context, partition: tuple[int, ...], no_snapshot: bool) -> None
         if absent:
             raise NotFound(f"no state of partition {absent[0]} here", wanted=f"one of {sorted(views)}")
         wanted = sorted(set(partition) or views.keys() | reader.unreadable.keys())
-        watch = _Watch(show)
+        watch = Watch(show)
         verifier = Verifier(
             KafkaLog(ctx.kafka, ctx.prefix),
             ctx.prefix,
@@ -65,19 +64,6 @@ def command(ctx: Context, partition: tuple[int, ...], no_snapshot: bool) -> None
     if unseen:
         note(f"not compared: partitions {', '.join(map(str, unseen))}, which are not on this machine")
     _judge(reports, broken)
-
-
-class _Watch:
-    """Keeps what the progress bars show."""
-
-    def __init__(self, show: Show) -> None:
-        self._show = show
-        self._parts: dict[int, Progress] = {}
-
-    def progress(self, partition: int, position: int, end: int) -> None:
-        start = self._parts[partition].start if partition in self._parts else position
-        self._parts[partition] = Progress(partition, start, position, end, position >= end)
-        self._show(list(self._parts.values()))
 
 
 @contextmanager

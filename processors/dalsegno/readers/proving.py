@@ -15,11 +15,20 @@ from dalsegno.readers.export import CHANGED, Fault, Section, read_sections
 from dalsegno.readers.local import View
 from dalsegno.readers.proof import AdminAudit, Anchor, Proof, prove
 from dalsegno.readers.proof_records import Doubt, Raw, claimed
+from dalsegno.readers.refold import Progress
 
 
-def prove_log(transport: Transport, prefix: str, session_id: str, audit: AdminAudit, view: View | None) -> Proof:
-    """Judge a session by its partition of the log, read from its start. ``view``: what knows the session's end; it must
-    have been opened before. Raises NotFound, WaitTimeout, BrokerUnavailable."""
+def prove_log(
+    transport: Transport,
+    prefix: str,
+    session_id: str,
+    audit: AdminAudit,
+    view: View | None,
+    progress: Progress = lambda *_: None,
+) -> Proof:
+    """Judge a session by its partition of the log, read from its start: a record with a changed key shows only to who
+    reads all of them. ``view``: what knows the session's end; it must have been opened before. ``progress`` is told
+    partition, position and end, now and then. Raises NotFound, WaitTimeout, BrokerUnavailable."""
     topic = topic_name(prefix, EVENTS)
     partitions = transport.partitions(topic)
     partition = partition_of(session_id, partitions)
@@ -27,11 +36,13 @@ def prove_log(transport: Transport, prefix: str, session_id: str, audit: AdminAu
     transport.refresh_schemas(prefix, schemas, SCHEMA_TIMEOUT_SECONDS)
     anchors = [] if view is None else _known(view, session_id, None)
     bounds = transport.bounds(topic, partition)
+    progress(partition, bounds.low, bounds.high)
 
     def records() -> Iterator[Raw]:
         for batch in transport.read(topic, partition, bounds.low, bounds.high, STALL_SECONDS):
             for record in batch.records:
                 yield Raw(record.key, record.value, partition, record.offset)
+            progress(partition, batch.next_offset, bounds.high)
 
     proof = prove(session_id, records(), partitions=partitions, schemas=schemas, audit=audit, anchors=anchors)
     if not proof.records and not anchors:
