@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TypeVar
 
 from dalsegno.errors import DalsegnoError, WaitTimeout
 from dalsegno.log import topics
@@ -16,7 +16,6 @@ from dalsegno.log.admin import topic_facts
 from dalsegno.projections.registry import chosen
 from dalsegno.state.rocks import raise_file_limit
 from dalsegno.state.slot import Slot, open_slot
-from dalsegno.streams import roster
 from dalsegno.streams.assignment import Assignment
 from dalsegno.streams.bounds import Bounds
 from dalsegno.streams.config import WorkerConfig
@@ -27,6 +26,7 @@ from dalsegno.streams.opening import Opener
 from dalsegno.streams.partition import FINAL_ERRORS, Fetched, Partition
 from dalsegno.streams.reader import LogConsumer
 from dalsegno.streams.schemas import KnownSchemas
+from dalsegno.streams.seen import Facts, Seen
 from dalsegno.streams.snapshotter import Snapshotter
 from dalsegno.streams.switch import Switch
 
@@ -56,13 +56,9 @@ class Worker:
         self.stop_reason = ""
         self.on_stop: Callable[[], None] = lambda: None
         self._ready = False
-        self.started_at = time.time()
+        self._started_at = time.time()
         self._state = "STARTING"
         self._status_at = 0.0
-        self._tell_at = 0.0
-        self._told: tuple[str, dict[str, str]] | None = None
-        """State of the worker and of its partitions, as other machines were last told."""
-        self._status_problem: int | None = None
         self._slot: Slot | None = None
         self._house = House()
         self._left = False
@@ -75,7 +71,7 @@ class Worker:
         """Take a slot and make everything that the services use. Raises what makes a start pointless."""
         config = self.config
         self._slot = self.slot = open_slot(config.data, config.prefix, config.slot)
-        self._write_status()
+        self._seen.write_status()
         projections = tuple(config.projections) if config.projections is not None else tuple(chosen())
         public = {each.name: each.version for each in projections if each.public}
         topics.check(config.kafka, config.prefix, projections=public.items())
@@ -132,11 +128,11 @@ class Worker:
             self.fail(error)
         if self._slot is not None:
             self._state = "STOPPED" if self.error is None else "FAILED"
-            self._write_status()
+            self._seen.write_status()
             self._slot.close()
             self._slot = None
             if self._ready:
-                self.announce()
+                self._seen.announce()
 
     # --- the reader's thread ---------------------------------------------------------------------------------------
 
@@ -202,17 +198,7 @@ class Worker:
     # --- the announcer's thread ------------------------------------------------------------------------------------
 
     def announce(self) -> bool:
-        """Tell the other machines about this worker: what is new at once, all of it now and then. No reason to stop
-        working if that fails."""
-        status, now = self._status(self._partitions()), time.monotonic()
-        states = (status["state"], {number: part.get("state", "") for number, part in status["partitions"].items()})
-        if states == self._told and now < self._tell_at:
-            return False
-        self._told, self._tell_at = states, now + roster.EVERY_SECONDS
-        try:
-            roster.tell(self.config.kafka, self.config.prefix, status)
-        except DalsegnoError as error:
-            log.warning("not_announced", extra={"error": str(error)})
+        self._seen.announce()
         return False
 
     # --- the supervisor's thread -----------------------------------------------------------------------------------
@@ -231,7 +217,7 @@ class Worker:
             self.stop("bounds reached")
         if now - self._status_at >= STATUS_EVERY_SECONDS:
             self._status_at = now
-            self._write_status()
+            self._seen.write_status()
         return False
 
     def _retry(self, partition: Partition) -> None:
@@ -258,7 +244,7 @@ class Worker:
             )
         )
         self._state = "FAILED"
-        self._write_status()
+        self._seen.write_status()
         self.end_process()
 
     def end_process(self) -> None:
@@ -282,32 +268,15 @@ class Worker:
 
     # --- being seen ------------------------------------------------------------------------------------------------
 
-    def _partitions(self) -> dict[str, Any]:
-        return {str(each.number): each.status() for each in sorted(self.table.values(), key=lambda each: each.number)}
+    @cached_property
+    def _seen(self) -> Seen:
+        return Seen(self.config, self.slot, self.table, self._started_at, self._facts)
 
-    def _write_status(self) -> None:
-        try:
-            self.slot.write_status(self._status(self._partitions()))
-            self._status_problem = None
-        except OSError as error:  # no reason to stop working, and said once, not five times a second
-            if error.errno != self._status_problem:
-                log.warning("status_not_written", extra={"error": str(error)})
-            self._status_problem = error.errno
-
-    def _status(self, partitions: Mapping[str, Any]) -> dict[str, Any]:
-        emitter = getattr(self, "_emitter", None)
-        return {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "slot": self.slot.number,
-            "worker_id": self.slot.id,
-            "prefix": self.config.prefix,
-            "group": self.config.names.group,
-            "state": self._state,
-            "error": None if self.error is None else str(self.error),
-            "emitter": None if emitter is None else emitter.failing,
-            "emitter_failing_since": None if emitter is None else emitter.failing_since,
-            "started_at": self.started_at,
-            "updated_at": time.time(),
-            "partitions": partitions,
-        }
+    def _facts(self) -> Facts:
+        emitter = getattr(self, "_emitter", None)  # there is none before it has its slot
+        return Facts(
+            self._state,
+            None if self.error is None else str(self.error),
+            None if emitter is None else emitter.failing,
+            None if emitter is None else emitter.failing_since,
+        )
