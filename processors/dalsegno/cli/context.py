@@ -23,6 +23,7 @@ class Context:
     flags: dict[str, Any] = field(default_factory=dict)
     output: str = "text"
     time_format: str = "iso"
+    progress: str = "auto"
 
     @property
     def prefix(self) -> str:

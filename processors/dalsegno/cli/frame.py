@@ -129,6 +129,13 @@ class LazyGroup(click.Group):
     help="Times in texts for people; JSON always holds RFC 3339.",
 )
 @click.option(
+    "--progress",
+    type=click.Choice(["auto", "jsonl", "none"]),
+    default="auto",
+    show_default=True,
+    help="Progress on stderr; auto: bars on a terminal, else a line every ten seconds.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least level that is logged."
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log lines on stderr.")
@@ -144,6 +151,7 @@ def cli(
     output: str,
     color: str,
     time_format: str,
+    progress: str,
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -156,7 +164,7 @@ def cli(
     # None leaves it to click, which takes colours away where no terminal is.
     ctx.color = {"always": True, "never": False}.get(color, False if os.environ.get("NO_COLOR") else None)
     configure_logging(settings.log_level, settings.log_format, ctx.color)
-    ctx.obj = Context(settings=settings, flags=flags, output=output, time_format=time_format)
+    ctx.obj = Context(settings=settings, flags=flags, output=output, time_format=time_format, progress=progress)
 
 
 def run(arguments: list[str]) -> int:

@@ -1,4 +1,5 @@
-"""Progress of a long reading on stderr: a bar per partition on a terminal, else a line every ten seconds."""
+"""Progress of a long reading on stderr: a bar per partition on a terminal, else a line every ten seconds; with
+``--progress jsonl`` a JSON object a second, for programs."""
 
 from __future__ import annotations
 
@@ -7,10 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dalsegno.cli.output import note
+import click
+
+from dalsegno.cli.context import Context
+from dalsegno.cli.output import dumps, note
 from dalsegno.replay.execute import Progress
 
+AUTO, JSONL, NONE = "auto", "jsonl", "none"
 LINE_EVERY_SECONDS = 10.0
+OBJECT_EVERY_SECONDS = 1.0
 # More bars than fit on a screen tell less than one.
 MAX_BARS = 16
 
@@ -20,7 +26,12 @@ Show = Callable[[list[Progress]], None]
 @contextmanager
 def bars(title: str) -> Iterator[Show]:
     """Call what this gives with the state of every partition, as often as you like."""
-    if sys.stderr.isatty():
+    form = _form()
+    if form == NONE:
+        yield _show_nothing
+    elif form == JSONL:
+        yield _Objects(title).show
+    elif sys.stderr.isatty():
         with _bars(title) as show:
             yield show
     else:
@@ -38,6 +49,33 @@ class Watch:
         start = self._parts[partition].start if partition in self._parts else position
         self._parts[partition] = Progress(partition, start, position, end, position >= end)
         self._show(list(self._parts.values()))
+
+
+def _form() -> str:
+    context = click.get_current_context(silent=True)
+    asked = None if context is None else context.find_object(Context)
+    return AUTO if asked is None else asked.progress
+
+
+def _show_nothing(_: list[Progress]) -> None:
+    """Nobody looks."""
+
+
+class _Objects:
+    """``{"progress": title, "partitions": [...]}``; the last one, in which all are done, whenever it comes."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._last = float("-inf")
+        self._done = False
+
+    def show(self, parts: list[Progress]) -> None:
+        now = time.monotonic()
+        done = bool(parts) and all(part.done for part in parts)
+        if not parts or (now - self._last < OBJECT_EVERY_SECONDS and (not done or self._done)):
+            return
+        self._last, self._done = now, done
+        note(dumps({"progress": self._title, "partitions": [part._asdict() for part in parts]}))
 
 
 class _Lines:
