@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from dalsegno.log.amend_requests import Request, Requests, details_of
+from dalsegno.log.amend_requests import KIND, Request, Requests, details_of
+from dalsegno.log.audit import AdminAction, encode_action
 from dalsegno.log.codec import encode, event_hash, frame
 from dalsegno.log.encode import check
 from dalsegno.model.amendments import read_amendment
@@ -33,6 +34,13 @@ def requests(records: Iterable[Written]) -> Requests:
             for id_, each in read
         }
     )
+
+
+def audit_records(records: Iterable[Written]) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value of what the admin audit holds then."""
+    for id_, request in requests(records).by_id.items():
+        action = AdminAction(id_, id_, KIND, request.session_id, "operator", 1, "asked", request.details)
+        yield id_.encode(), encode_action(action)
 
 
 def chain(count: int = 12, session_id: str = SESSION, profile: str = "OBSERVED") -> SessionBuilder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import pytest
 
 from cases_lab import CLOSING, assert_stands, built, compact, keys, log_of, send
-from dalsegno.log.codec import encode_record
 from dalsegno.log.kafka import producer
 from dalsegno.log.record import LogRecord
-from dalsegno.testing.builder import SessionBuilder, blob, tombstone
+from dalsegno.testing.builder import SessionBuilder, Written, blob, tombstone
 from harness_cli import Cli
 from harness_worker import World
+from history_lab import audit_records
 
 pytestmark = pytest.mark.broker
 
@@ -44,14 +43,11 @@ def replayed(cli: Cli, place: str = "earliest") -> dict[str, Any]:
     return dict(done)
 
 
-def audit(world: World, request_id: str) -> None:
+def audit(world: World, *amendments: Written) -> None:
     """What an operator's command leaves where other rights protect it."""
-    action = {
-        "action_id": "a-1", "request_id": request_id, "kind": "ERASE", "subject": "x", "actor_kind": "OPERATOR",
-        "actor_id": "operator", "at": time.time_ns() // 1000, "reason": "asked",
-    }  # fmt: skip
     writer = producer(world.config, {"acks": "all"})
-    writer.produce(f"{world.prefix}.admin-audit", key=b"a-1", value=encode_record("AdminAction", action), partition=0)
+    for key, value in audit_records(amendments):
+        writer.produce(f"{world.prefix}.admin-audit", key=key, value=value, partition=0)
     assert writer.flush(30) == 0
 
 
@@ -67,7 +63,8 @@ def test_what_was_erased_stays_erased_however_old_the_snapshot(world: World, cli
 
     # Erased by amendments; the tombstones only free the bytes. Life goes on behind them.
     gone = [*erased.records, secret]
-    send(world, erased.amend(whole_session=True), partly.amend([secret]), *map(tombstone, gone))
+    amendments = erased.amend(whole_session=True), partly.amend([secret], request_id="request-2")
+    send(world, *amendments, *map(tombstone, gone))
     send(world, partly.append("NoteRecorded", kind="later"))
     expected = world.straight_fold()
     assert all(SECRET not in value for value in expected[0].values())
@@ -99,7 +96,7 @@ def test_what_was_erased_stays_erased_however_old_the_snapshot(world: World, cli
     assert len(seen) == len(partly.records)
     # Who erases needs a record under other rights.
     assert "request-1" in cli("verify", code=3).err
-    audit(world, "request-1")
+    audit(world, *amendments)
     cli("verify")
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from dalsegno.errors import TopicDrift
 from dalsegno.log import admin, topics
-from dalsegno.log.amend_requests import KIND
-from dalsegno.log.audit import AdminAction, encode_action
 from dalsegno.log.kafka import producer
 from dalsegno.model.ids import partition_of
 from dalsegno.state.keys import ROW, session_row_key
@@ -19,7 +17,7 @@ from dalsegno.state.rocks import RocksStore
 from dalsegno.testing.builder import SessionBuilder, tombstone
 from harness_cli import Cli
 from harness_worker import World, wait_for
-from history_lab import requests
+from history_lab import audit_records
 
 pytestmark = pytest.mark.broker
 
@@ -108,11 +106,10 @@ def test_an_amendment_is_accepted_when_the_audit_knows_its_request(world: World,
     world.settle()
     said = cli("verify", code=3)
     assert f"amendment: partition {number}, session s-1, seq 0" in said.err
-    asked = requests([amendment]).by_id["req-7"]
-    action = encode_action(AdminAction("a", "req-7", KIND, "s-1", "someone", 1, "asked", asked.details))
     audit = topics.topic_name(world.prefix, "admin-audit")
     client.produce(audit, key=b"stranger", value=b"not a record of ours")
-    client.produce(audit, key=b"a", value=action)
+    for key, value in audit_records([amendment]):
+        client.produce(audit, key=key, value=value)
     assert client.flush(30) == 0
     cli("verify")
     delete_topic(world, audit)
