@@ -21,7 +21,7 @@ HEAD_SPEC: Final = TableSpec(HEAD, LIFECYCLE, LIFECYCLE_VERSION, SessionHead)
 OPS_SPEC: Final = TableSpec(PRIVATE, LIFECYCLE, LIFECYCLE_VERSION, OpState)
 LIFECYCLE_SPECS: Final = (HEAD_SPEC, OPS_SPEC)
 
-_SIZE: Final = 8
+_SIZE: Final = 16
 """A session takes about as much memory as so many rows, beside its rows."""
 KEPT_ROWS_PER_TABLE: Final = 256
 """A session with more decoded rows in one table lets go of them after the batch."""

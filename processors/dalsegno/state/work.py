@@ -28,8 +28,9 @@ from dalsegno.state.layout import (
 from dalsegno.state.session import Session
 from dalsegno.state.tables import ProjectionTables
 
-CACHED_ROWS: Final = 200_000
-"""Decoded rows that the shards of a process keep between batches, all together; about half a kilobyte each."""
+CACHED_ROWS: Final = 80_000
+"""Decoded rows that the shards of a process keep between batches, all together; about one kilobyte each with
+what belongs to it."""
 _open_shards: WeakSet[ShardWork] = WeakSet()
 
 

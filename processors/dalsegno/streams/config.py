@@ -43,7 +43,7 @@ class WorkerConfig:
     snapshot_every_events: int = 200_000
     snapshot_every_seconds: float = 900.0
     max_behind_offsets: int = 100_000
-    rows_per_transaction: int = 20_000
+    rows_per_transaction: int = 10_000
     records_per_batch: int = 10_000
     fault: Callable[[str], None] = no_fault
 
