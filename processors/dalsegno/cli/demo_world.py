@@ -208,7 +208,7 @@ class DemoWorld:
             workflow = view.reads.row(SESSIONS, session_id).workflow_name.encode()
         copy = self.folder / "planted"
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.folder / self.prefix, copy / self.prefix)
+        shutil.copytree(self.folder / self.prefix, copy / self.prefix, ignore=shutil.ignore_patterns("*.tmp"))
         store = RocksStore.open(copy / shard.relative_to(self.folder), create=False)
         try:
             key = session_row_key(ROW, SESSIONS, session_id)
