@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from dalsegno.log.kafka import KafkaConfig
+    from s3_lab import S3Server
 
 # Compaction must be something that a test can wait for: the cleaner's back-off is 15 s by default.
 BROKER_OVERRIDES = {"log.cleaner.backoff.ms": "500", "log.retention.check.interval.ms": "1000"}
@@ -111,3 +112,12 @@ def open_tmp_path() -> Iterator[Path]:
     for folder, _, _ in os.walk(made):
         Path(folder).chmod(0o755)
     shutil.rmtree(made)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[S3Server]:
+    """The session's S3 server; every test makes a bucket of its own in it."""
+    from s3_lab import s3_server
+
+    with s3_server() as found:
+        yield found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,13 +12,7 @@ import pytest
 from dalsegno.errors import BlobMissing, Usage
 from dalsegno.storage.blobs import Blobs
 from dalsegno.storage.object_store import FolderStore, Store
-from s3_lab import S3Server, s3_server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as found:
-        yield found
+from s3_lab import S3Server
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -13,17 +13,11 @@ from dalsegno.snapshots.ports import file_key, files_prefix
 from dalsegno.snapshots.prune import plan_pruning, prune
 from dalsegno.snapshots.take import Taken
 from dalsegno.storage.object_store import FolderStore, Store
-from s3_lab import S3Server, s3_server
+from s3_lab import S3Server
 from shard_lab import IDENTITY, apply, folded
 from snapshot_machine import EVENTS, Machine
 
 IN_TWO_DAYS = 4e9
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as found:
-        yield found
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,6 @@ from dalsegno.storage import s3
 from dalsegno.storage.object_store import FolderStore, Store
 from dalsegno.storage.opening import masked, masked_url, open_store
 from s3_lab import SECRET, S3Server, s3_server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as found:
-        yield found
 
 
 def calls(store: Store, tmp_path: Path) -> list[Callable[[], object]]:
