@@ -229,7 +229,8 @@ class Triggers(Document, frozen=True, kw_only=True):
 
 
 class Protected(Document, frozen=True, kw_only=True):
-    """Items that stay as they are: the last ``turns`` turns, kinds of items, results of tools by name; the goal always."""
+    """Items that stay as they are: the last ``turns`` turns, kinds of items, results of tools by name. The goal always
+    does."""
 
     turns: int = 1
     kinds: list[str] = field(default_factory=list)
