@@ -7,6 +7,7 @@ them is the same for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from dalsegno.model.amendments import Amended, Amendment, amended_links, merge_amendments, read_amendment
@@ -179,6 +180,26 @@ def _forked(prefix: Prefix) -> Event | None:
         return None
     event = prefix.gathered.event(FORK_SEQ, hash_)
     return event if is_fork(event) else None
+
+
+def whole_history(own: Iterable[Event], gather: Callable[[str], Gathered]) -> Iterator[Event]:
+    """The events (and stubs) of a session's path; of a fork's, behind those that it takes over from its ancestors, the
+    oldest first. Each says by session id and seq which record it is. ``own``: the path.
+
+    Where a record of an ancestor is missing it ends before the ``SessionForked``, as it does for every reader.
+    """
+    path = iter(own)
+    beginning = list(islice(path, FORK_SEQ))
+    if len(beginning) == FORK_SEQ and is_fork(beginning[-1]):
+        parent, at = fork_origin(beginning[-1])
+        prefixes = None if at is None else ancestry(beginning[-1].session_id, parent, at, gather)
+        if prefixes is None:
+            yield beginning[0]
+            return
+        for prefix in prefixes:
+            yield from prefix.events()
+    yield from beginning
+    yield from path
 
 
 def state_after(prefixes: Iterable[Prefix]) -> SessionState:

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 from dalsegno.errors import NotFound, SnapshotIncompatible
 from dalsegno.log.schema_set import SchemaSet
+from dalsegno.model.history import whole_history
 from dalsegno.model.lifecycle.state import LIFECYCLE_VERSION
 from dalsegno.model.path import Path
 from dalsegno.model.records import FIRST_SEQ, Event, Placed
 from dalsegno.projections.base import Projection, RowId
 from dalsegno.state.at import Opening, SessionAt
 from dalsegno.state.digest import ProjectionDigest
-from dalsegno.state.history import Journal, Records, events_of, gather, key_of, placed, stored_index
+from dalsegno.state.history import Journal, Records, events_of, gather, gathered, key_of, placed, stored_index
 from dalsegno.state.keys import (
     HEAD,
     ROW,
@@ -128,6 +129,12 @@ class ShardReads:
         records, path = self.chosen(session_id)
         hashes = path.hashes[after : None if limit is None else after + limit]
         return events_of(Journal(self.kv, self.schemas), session_id, records, hashes, first_seq=after + 1)
+
+    def history(self, session_id: str) -> Iterator[Event]:
+        """The events of the path, behind those that the session, as a fork, takes over from its ancestors: see
+        ``dalsegno.model.history.whole_history``. Raises NotFound."""
+        journal = Journal(self.kv, self.schemas)
+        return whole_history(self.path(session_id), lambda name: gathered(journal, name, self.records(name)))
 
     def at(self, session_id: str, seq: int) -> SessionAt:
         """The session as it stood when the event at ``seq`` had been folded, with the rows that can be folded here.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dalsegno.errors import SessionMissing
 from dalsegno.log.history import place_family, read_family
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.receipts import CLOSE_TIMEOUT_SECONDS, Pending
-from dalsegno.model.history import events_along, gather
+from dalsegno.model.history import Gathered, events_along, gather, whole_history
 from dalsegno.model.ids import root_of
 from dalsegno.model.records import Event
 from dalsegno.projections.base import Projection, RowId
@@ -25,13 +25,24 @@ class MemoryPublisher(Publisher):
 
     def events(self, session_id: str) -> list[Event]:
         """The session's path, as every reader finds it. Raises SessionMissing."""
+        gathered = self._gatherer(session_id)(session_id)
+        return self._there(session_id, list(_path(session_id, gathered)))
+
+    def history(self, session_id: str) -> list[Event]:
+        """The path, behind what the session, as a fork, takes over from its ancestors: each event says by session id
+        and seq which record it is. Raises SessionMissing."""
+        gather = self._gatherer(session_id)
+        return self._there(session_id, list(whole_history(_path(session_id, gather(session_id)), gather)))
+
+    def _gatherer(self, session_id: str) -> Callable[[str], Gathered]:
+        """Gives what the log holds of a session, of all that have this one's root."""
         self._wait()
         partition = self.partition_of(session_id)
         high = self.transport.bounds(self.topic, partition).high
         family = read_family(self.transport, self.topic, partition, root_of(session_id), None, high)
-        placed = place_family(family.values, session_id, partition, self.partitions, self.schemas)
-        gathered = gather(placed.values())
-        found = list(events_along(session_id, gathered, gathered.known.choose().hashes))
+        return lambda name: gather(place_family(family.values, name, partition, self.partitions, self.schemas).values())
+
+    def _there(self, session_id: str, found: list[Event]) -> list[Event]:
         if not found:
             raise SessionMissing(f"the log holds no session {session_id}", session_id=session_id)
         return found
@@ -64,6 +75,10 @@ class MemoryPublisher(Publisher):
 
     def _wait(self) -> None:
         self.flush(CLOSE_TIMEOUT_SECONDS)
+
+
+def _path(session_id: str, gathered: Gathered) -> Iterator[Event]:
+    return events_along(session_id, gathered, gathered.known.choose().hashes)
 
 
 def memory_publisher(log: MemoryLog | None = None, *, partitions: int = 4, **options: Any) -> MemoryPublisher:

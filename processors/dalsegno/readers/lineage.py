@@ -1,0 +1,33 @@
+"""Where sessions come from and what came of them: a session's history through forks, its ancestors, its forks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from dalsegno.errors import StoreDamaged
+from dalsegno.model.records import Event
+from dalsegno.readers.local import LocalReader
+
+
+def history_events(reader: LocalReader, session_id: str) -> Iterator[Event]:
+    """All that a session stands on, in order: what it takes over from its ancestors, the oldest first, then its path.
+
+    Each event says by ``session_id`` and ``seq`` which record it is; a session that is no fork has its own alone.
+    Events are decoded one by one as they are taken. Where a record of an ancestor is missing, it ends before the
+    ``SessionForked``, and the session's row says that it is held. An event of a schema that this build does not have is
+    read with the one in the log's schema topic; only then is a broker asked. Raises NotFound, StoreDamaged.
+    """
+    reads = reader.of_session(session_id).reads
+    done, asked = 0, False
+    while True:
+        try:
+            for event in islice(reads.history(session_id), done, None):
+                yield event
+                done += 1
+        except StoreDamaged:
+            if asked or not reader.learn_schemas():
+                raise
+            asked = True
+        else:
+            return
