@@ -116,6 +116,12 @@ class SessionHeld(Conflict):
     slug = "session-held"
 
 
+class NoForkPoint(Conflict):
+    """A session cannot be forked at that event: no turn begins at or below it where nothing is open."""
+
+    slug = "no-fork-point"
+
+
 class SnapshotAheadOfLog(Conflict):
     """The state knows events of a session that the log no longer holds."""
 

@@ -14,7 +14,7 @@ from dalsegno.errors import SessionHeld
 from dalsegno.log.codec import place
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.transport import Transport
-from dalsegno.model.history import ancestry, events_along, fork_origin, gather, is_fork, state_after
+from dalsegno.model.history import events_along, gather, is_fork, state_after, taken_over
 from dalsegno.model.ids import FORK_MARK, EventKey, Offset, parse_key, partition_of, root_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, inherit, judge
 from dalsegno.model.path import BROKEN_CHAIN, EPOCH_BELOW, GAP, PARENT_MISSING, Head
@@ -204,10 +204,7 @@ def inherit_from_parent(event: Event, child: SessionState, source: SessionSource
 
     Raises SessionHeld where the parent's records are not all there, as every reader will hold the fork then.
     """
-    parent, at = fork_origin(event)
-    prefixes = None
-    if at is not None:
-        prefixes = ancestry(event.session_id, parent, at, lambda name: gather(source.read(name, up_to).placed.values()))
+    prefixes = taken_over(event, lambda name: gather(source.read(name, up_to).placed.values()))
     if prefixes is None:
         raise held(event.session_id, PARENT_MISSING, event.seq)
     inherit(state_after(prefixes), child)

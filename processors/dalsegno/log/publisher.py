@@ -8,10 +8,14 @@ One publisher serves many sessions and threads.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dalsegno.log.forking import begin_fork
 from dalsegno.log.sender import Sender
 from dalsegno.log.session import Session
+
+if TYPE_CHECKING:
+    from dalsegno.model.payloads import ForkPurpose
 
 
 class Publisher(Sender):
@@ -38,3 +42,17 @@ class Publisher(Sender):
         session = Session(self, session_id, **options)
         session.resume(**of_resume)
         return session
+
+    def fork(self, parent_id: str, at: int | None = None, *, purpose: ForkPurpose, **options: Any) -> Session:
+        """Begin a session that goes on from a prefix of another one, which is not copied and never written to; the fork
+        is stored when this returns, and open.
+
+        ``at``: a seq of the parent (None: its last). A fork begins directly before a turn, where nothing is open: the
+        last such place at or below ``at``, of a fork maybe in its ancestor. ``Session.forked_at`` says which. What the
+        fork does otherwise is appended by the caller, as ``ConfigPinned``; standing grants of the parent have ended.
+        ``suffix``: the fork's id is ``<root>~<suffix>`` (default: one that is new). ``labels``: of the fork.
+        ``timeout``: seconds for the reports. ``options`` as of ``Session``. Events of the parent that have no report
+        yet are not seen. Raises SessionMissing, NotFound (no such seq), NoForkPoint, SessionHeld, Conflict (the id is
+        in the log), InvalidSessionId, SnapshotAheadOfLog, SessionSuperseded, WaitTimeout.
+        """
+        return begin_fork(self, parent_id, at, purpose=purpose, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from dalsegno.errors import SessionSuperseded, Usage, WaitTimeout
@@ -15,6 +16,8 @@ from dalsegno.log.receipts import Pending
 from dalsegno.log.recovery import Resolve, recovery_of
 from dalsegno.log.takeover import Claim, check_log_has, check_no_rival
 from dalsegno.log.writer import SessionWriter
+from dalsegno.model.events import NewEvent
+from dalsegno.model.forking import Boundary
 from dalsegno.model.ids import Offset
 from dalsegno.model.records import Actor
 
@@ -44,6 +47,8 @@ class Session(SessionWriter):
     _seen_to: Offset | None = None
     last_resume: SessionRecords | None = None
     """What the last resume read: ``records_read`` is its cost."""
+    forked_at: Boundary | None = None
+    """Where the session left its parent, if ``Publisher.fork`` began it here."""
 
     # --- what takes work off a producer ------------------------------------------------------------------------------
 
@@ -59,6 +64,19 @@ class Session(SessionWriter):
     def child_ended(self, child: Session, **options: Any) -> Pending:
         """Append the SubSessionEnded of a child that has ended: see ``dalsegno.log.children.end_child``."""
         return end_child(self, child, **options)
+
+    # --- a session whose id others may choose ----------------------------------------------------------------------
+
+    def begin(self, first: Sequence[NewEvent], since: Offset, timeout: float = RESUME_TIMEOUT_SECONDS) -> list[Pending]:
+        """Append the first events, wait until they are stored, and look whether somebody else began the session too.
+
+        ``since``: where the log ended when it held no record of the session. Raises SessionSuperseded, WaitTimeout.
+        """
+        with self._lock:
+            begun = self.append_batch(first)
+            self._seen_to = Offset(begun[-1].result(timeout).offset + 1)
+            self._check_no_rival(since, self._seen_to, timeout)
+            return begun
 
     # --- resume ------------------------------------------------------------------------------------------------------
 

@@ -171,6 +171,12 @@ def ancestry(
         at = above
 
 
+def taken_over(forked: Event, gather: Callable[[str], Gathered]) -> list[Prefix] | None:
+    """What the fork that this ``SessionForked`` makes takes over, as of ``ancestry``."""
+    parent, at = fork_origin(forked)
+    return None if at is None else ancestry(forked.session_id, parent, at, gather)
+
+
 def _forked(prefix: Prefix) -> Event | None:
     """The record that makes the ancestor a fork itself."""
     if len(prefix.hashes) < FORK_SEQ:
@@ -191,8 +197,7 @@ def whole_history(own: Iterable[Event], gather: Callable[[str], Gathered]) -> It
     path = iter(own)
     beginning = list(islice(path, FORK_SEQ))
     if len(beginning) == FORK_SEQ and is_fork(beginning[-1]):
-        parent, at = fork_origin(beginning[-1])
-        prefixes = None if at is None else ancestry(beginning[-1].session_id, parent, at, gather)
+        prefixes = taken_over(beginning[-1], gather)
         if prefixes is None:
             yield beginning[0]
             return
