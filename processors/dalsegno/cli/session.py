@@ -15,6 +15,7 @@ from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.cli.session_amend import amend
 from dalsegno.cli.session_at import show_at
 from dalsegno.cli.session_export import export
+from dalsegno.cli.session_fork import fork
 from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, json_event, json_step, mark, step_line
 from dalsegno.cli.session_tail import tail
 from dalsegno.cli.session_verify import verify
@@ -23,6 +24,7 @@ from dalsegno.errors import Usage
 from dalsegno.model.lifecycle import RULES
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow, SessionStatus
+from dalsegno.readers.lineage import ancestors, forks_of
 from dalsegno.readers.sessions import (
     Found,
     Step,
@@ -30,6 +32,7 @@ from dalsegno.readers.sessions import (
     amendments,
     find_session,
     list_sessions,
+    newest,
     steps,
     superseded,
 )
@@ -37,6 +40,10 @@ from dalsegno.readers.sessions import (
 _LIST = (
     "session", "status", "workflow", "last_event", "events", "turns", "tool_calls", "failed", "approvals_open",
     "tokens", "verdict", "held",
+)  # fmt: skip
+_LIST_OF_FORKS = (
+    "session", "forked_from", "forked_at_seq", "status", "last_event", "events", "turns", "tool_calls", "tokens",
+    "verdict", "held",
 )  # fmt: skip
 _HAS: dict[str, Callable[[SessionRow], bool]] = {
     "held": lambda row: row.held_reason is not None,
@@ -47,6 +54,7 @@ _HAS: dict[str, Callable[[SessionRow], bool]] = {
     "fork": lambda row: row.forked_from is not None,
 }
 _SEQS_NAMED = 8
+_FORKS_NAMED = 8
 
 
 @click.group(epilog="Example: dalsegno session list")
@@ -57,17 +65,22 @@ def command() -> None:
 @command.command("list", epilog="Example: dalsegno session list --status RUNNING --has approval")
 @click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
 @click.option("--has", type=click.Choice(list(_HAS)), multiple=True, help="Only sessions that have this; repeatable.")
+@click.option("--forks-of", "origin", metavar="SESSION", help="Only forks of this session, and forks of those.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many at most.")
 @pass_context
-def list_(ctx: Context, status: str | None, has: tuple[str, ...], limit: int) -> None:
+def list_(ctx: Context, status: str | None, has: tuple[str, ...], origin: str | None, limit: int) -> None:
     """List sessions, those with the newest event first."""
 
     def keep(row: SessionRow) -> bool:
         return (status is None or row.status == status) and all(_HAS[name](row) for name in has)
 
     with open_reader(ctx) as reader:
-        found = list_sessions(reader, limit, keep)
-        emit(ctx, [_list_row(each) for each in found], _LIST)
+        if origin is None:
+            found = list_sessions(reader, limit, keep)
+        else:
+            forks = (fork for fork, _ in forks_of(find_session(reader, origin)))
+            found = newest((each for each in forks if keep(each.row)), limit)
+        emit(ctx, [_list_row(each) for each in found], _LIST if origin is None else _LIST_OF_FORKS)
         say_positions(reader)
         if len(found) == limit:
             note(f"the newest {limit}; --limit shows more")
@@ -105,8 +118,11 @@ def show(ctx: Context, session: str, detailed: bool, reverse: bool, at: int | No
 
 
 def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) -> None:
-    row = _full_row(found)
-    emit(ctx, {name: value for name, value in row.items() if value not in (None, 0, "")})
+    row = {name: value for name, value in _full_row(found).items() if value not in (None, 0, "", [])}
+    for name in ("ancestors", "forks"):
+        if name in row:
+            row[name] = some([f"{each['session']}@{each['seq']}" for each in row[name]], _FORKS_NAMED)
+    emit(ctx, row)
     click.echo()
     for event in amendments(found):
         click.echo(_amendment_line(event))
@@ -145,11 +161,19 @@ def _list_row(found: Found) -> dict[str, Any]:
         "tokens": row.input_tokens + row.output_tokens,
         "verdict": row.verdict,
         "held": None if row.held_reason is None else f"{row.held_reason} at {row.held_seq}",
+        "forked_from": row.forked_from,
+        "forked_at_seq": row.forked_at_seq,
     }
 
 
 def _full_row(found: Found) -> dict[str, Any]:
-    return {"session": found.session_id, **row_values(found.row), "position": found.view.position}
+    return {
+        "session": found.session_id,
+        **row_values(found.row),
+        "ancestors": [each._asdict() for each in ancestors(found)],
+        "forks": [{"session": fork.session_id, "seq": seq} for fork, seq in forks_of(found)],
+        "position": found.view.position,
+    }
 
 
 def _amendment_line(event: Event) -> str:
@@ -166,5 +190,5 @@ def _json_superseded(lost: Superseded) -> dict[str, Any]:
     return {**json_event(lost.event), "on_path": lost.on_path}
 
 
-for each in (export, verify, amend, tail):
+for each in (export, verify, amend, tail, fork):
     command.add_command(each)

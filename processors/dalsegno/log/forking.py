@@ -6,8 +6,8 @@
 3. the child's ``SessionCreated`` (relation FORK) and ``SessionForked``, both of which name that place by seq and hash;
 4. the log up to those: nobody else began the child meanwhile.
 
-A crash in 3 may leave a child of one event: it can be neither used nor resumed, and a fork under another suffix is none
-the worse for it. After 3 the fork is there, and ``Publisher.resume`` takes it over.
+A crash in 3 may leave a child of one event, which is of no use: begin the fork again under another suffix. After 3 the
+fork is there, and ``Publisher.resume`` takes it over.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def begin_fork(
 
 def fork_id(parent_id: str, suffix: str | None) -> str:
     """The id of a fork; without a suffix, one that is made up. Raises InvalidSessionId."""
+    check_session_id(parent_id, fork=FORK_MARK in parent_id)
     named = uuid4().hex[:SUFFIX_CHARACTERS] if suffix is None else suffix
     if not named or FORK_MARK in named:
         raise InvalidSessionId(

@@ -4,10 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from dalsegno.errors import StoreDamaged
 from dalsegno.model.records import Event
 from dalsegno.readers.local import LocalReader
+from dalsegno.readers.sessions import SESSIONS, Found
+
+
+class Ancestor(NamedTuple):
+    """A session that a fork goes on from, and the last of its events that the fork takes over."""
+
+    session: str
+    seq: int
+
+
+def ancestors(found: Found) -> list[Ancestor]:
+    """What a fork goes on from, the parent first; [] for a session that is none."""
+    if found.row.forked_from is None:
+        return []
+    return [Ancestor(*place) for place in found.view.reads.ancestors(found.session_id)]
+
+
+def forks_of(found: Found) -> Iterator[tuple[Found, int]]:
+    """Every session that reads this one, as its fork or through another fork; and the last seq that it reads."""
+    reads = found.view.reads
+    for fork_id, seq in reads.forks(found.session_id):
+        row = reads.row(SESSIONS, fork_id)
+        if row is not None:
+            yield Found(fork_id, row, found.view), seq
 
 
 def history_events(reader: LocalReader, session_id: str) -> Iterator[Event]:

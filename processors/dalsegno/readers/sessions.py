@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
@@ -39,13 +39,12 @@ class Step(NamedTuple):
 
 def list_sessions(reader: LocalReader, limit: int, keep: Callable[[SessionRow], bool] | None = None) -> list[Found]:
     """The ``limit`` sessions with the newest last event first; those without any time stand last."""
-    everything = (
-        Found(session_id, row, view)
-        for view in reader.views().values()
-        for session_id, row in all_rows(view)
-        if keep is None or keep(row)
-    )
-    return nlargest(limit, everything, key=lambda found: (found.row.last_event_at or 0, found.session_id))
+    return newest((found for found in _all(reader) if keep is None or keep(found.row)), limit)
+
+
+def newest(found: Iterable[Found], limit: int) -> list[Found]:
+    """As ``list_sessions``, of these."""
+    return nlargest(limit, found, key=lambda each: (each.row.last_event_at or 0, each.session_id))
 
 
 def all_rows(view: View) -> Iterator[tuple[str, SessionRow]]:
@@ -67,9 +66,9 @@ def find_session(reader: LocalReader, name: str) -> Found:
         except DalsegnoError as error:  # of that partition: the name may yet be 'last' or a beginning
             unasked = error
     if name == LAST:
-        newest = list_sessions(reader, 1)
-        if newest:
-            return newest[0]
+        last = list_sessions(reader, 1)
+        if last:
+            return last[0]
         raise NotFound(
             "there is no session yet", todo=f"publish one, for instance by 'dalsegno workload'{_unread(reader)}"
         )

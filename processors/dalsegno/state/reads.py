@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from dalsegno.errors import NotFound, SnapshotIncompatible
 from dalsegno.log.schema_set import SchemaSet
-from dalsegno.model.history import whole_history
+from dalsegno.model.history import FORK_SEQ, Gathered, is_fork, taken_over, whole_history
 from dalsegno.model.lifecycle.state import LIFECYCLE_VERSION
 from dalsegno.model.path import Path
 from dalsegno.model.records import FIRST_SEQ, Event, Placed
@@ -21,6 +21,7 @@ from dalsegno.state.at import Opening, SessionAt
 from dalsegno.state.digest import ProjectionDigest
 from dalsegno.state.history import Journal, Records, events_of, gather, gathered, key_of, placed, stored_index
 from dalsegno.state.keys import (
+    FORK,
     HEAD,
     ROW,
     TOTAL,
@@ -34,7 +35,7 @@ from dalsegno.state.keys import (
 )
 from dalsegno.state.kv import JOURNAL, STATE, KeyReader, after_prefix, scan_prefix
 from dalsegno.state.ladder import WINDOW_EVENTS
-from dalsegno.state.layout import Counts, IndexEntry, JournalEntry, Position, SessionHead, ShardIdentity
+from dalsegno.state.layout import Counts, IndexEntry, JournalEntry, Position, SessionHead, ShardIdentity, decode_fork
 from dalsegno.state.rebuild import Marks, read_marks, recompute_digests
 from dalsegno.state.session import HEAD_SPEC, LIFECYCLE_SPECS
 from dalsegno.state.tables import LIFECYCLE, ProjectionTables, TableSpec
@@ -133,8 +134,20 @@ class ShardReads:
     def history(self, session_id: str) -> Iterator[Event]:
         """The events of the path, behind those that the session, as a fork, takes over from its ancestors: see
         ``dalsegno.model.history.whole_history``. Raises NotFound."""
-        journal = Journal(self.kv, self.schemas)
-        return whole_history(self.path(session_id), lambda name: gathered(journal, name, self.records(name)))
+        return whole_history(self.path(session_id), self._gathered)
+
+    def ancestors(self, session_id: str) -> list[tuple[str, int]]:
+        """Of a fork, the sessions that it goes on from, its parent first, each with the last seq that belongs to it; of
+        another session, or where a record of one is missing, []. Raises NotFound."""
+        first = list(self.path(session_id, limit=FORK_SEQ))
+        prefixes = taken_over(first[-1], self._gathered) if first and is_fork(first[-1]) else None
+        return [(prefix.session_id, len(prefix.hashes)) for prefix in reversed(prefixes or [])]
+
+    def forks(self, session_id: str) -> Iterator[tuple[str, int]]:
+        """Id of every session that reads this one as a fork, however far below, and the last seq that it reads."""
+        prefix = FORK + text_part(session_id)
+        for key, raw in scan_prefix(self.kv, STATE, prefix):
+            yield take_text(key, len(prefix))[0], decode_fork(raw).seq
 
     def at(self, session_id: str, seq: int) -> SessionAt:
         """The session as it stood when the event at ``seq`` had been folded, with the rows that can be folded here.
@@ -221,6 +234,9 @@ class ShardReads:
             yield int.from_bytes(key, "big"), JournalEntry.decode(raw)
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _gathered(self, session_id: str) -> Gathered:
+        return gathered(Journal(self.kv, self.schemas), session_id, self.records(session_id))
 
     def _of(self, projection: str) -> ProjectionTables:
         tables = self._tables.get(projection)

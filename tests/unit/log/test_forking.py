@@ -16,6 +16,7 @@ from dalsegno.errors import (
     SessionHeld,
     SessionMissing,
     SessionSuperseded,
+    Unavailable,
 )
 from dalsegno.log.session import Session
 from dalsegno.testing import MemoryLog, MemoryPublisher, memory_publisher
@@ -135,6 +136,31 @@ def test_the_suffix_is_made_up_anew_or_used_once(publisher: MemoryPublisher) -> 
     for suffix in ("", "a~b", "a\n", "x" * 200):
         with pytest.raises(InvalidSessionId):
             publisher.fork("s-1", purpose="DEBUG", suffix=suffix)
+
+
+def test_a_fork_that_a_crash_left_half_begun_stays_so_and_another_is_none_the_worse(
+    publisher: MemoryPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(publisher)
+    with memory_publisher(publisher.log) as dying:
+        send, sent = dying.transport.send, []
+
+        def once(*record: Any) -> None:
+            if sent:
+                raise Unavailable("the process is dying")
+            sent.append(record)
+            send(*record)
+
+        monkeypatch.setattr(dying.transport, "send", once)
+        with pytest.raises(Unavailable):
+            dying.fork("s-1", purpose="DEBUG", suffix="a")
+    assert [event.type for event in publisher.events("s-1~a")] == ["SessionCreated"]
+    with pytest.raises(Conflict, match="in the log already"):
+        publisher.fork("s-1", purpose="DEBUG", suffix="a")
+    assert publisher.rows("sessions", "s-1~a")[()].status == "CREATED"
+    with publisher.fork("s-1", purpose="DEBUG", suffix="b") as fork:
+        turn(fork, "again")
+    assert turns_of(publisher, "s-1~b") == ["t1", "t2", "again"]
 
 
 def test_where_no_fork_may_begin_none_does(log: MemoryLog, publisher: MemoryPublisher) -> None:

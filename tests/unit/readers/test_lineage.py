@@ -9,9 +9,10 @@ import pytest
 
 from dalsegno.errors import NotFound
 from dalsegno.log.schema_set import SchemaSet
-from dalsegno.readers.lineage import history_events
+from dalsegno.readers.lineage import ancestors, forks_of, history_events
 from dalsegno.readers.local import LocalReader
-from dalsegno.testing.builder import SessionBuilder, Written, write
+from dalsegno.readers.sessions import find_session
+from dalsegno.testing.builder import SessionBuilder, Written, digest_of, write
 from log_samples import toy, writer_of
 from reader_lab import House
 
@@ -94,3 +95,41 @@ def test_events_of_a_schema_that_only_the_log_has_are_read_with_it_and_none_come
     found = list(history_events(house.reader(), "s-1~a"))
     assert [event.seq for event in found[-7:]] == list(range(1, 8))
     assert (found[-1].type, len(asked), len({event.hash for event in found})) == ("FromElsewhere", 1, len(found))
+
+
+def test_lineage_is_known_both_ways(house: House) -> None:
+    root, child, grandchild = family()
+    start = len(root.records) - 6
+    early = root.fork(1, "early")
+    alone = SessionBuilder("s-10", profile="OBSERVED").begin()
+    house.shard(records(root, child, grandchild, early, alone))
+    reader = house.reader()
+
+    def lines(session_id: str) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        found = find_session(reader, session_id)
+        forks = [(fork.session_id, seq) for fork, seq in forks_of(found)]
+        return [(each.session, each.seq) for each in ancestors(found)], forks
+
+    assert lines("s-1") == ([], [("s-1~a", start + 2), ("s-1~b", start + 2), ("s-1~early", 1)])
+    assert lines("s-1~a") == ([("s-1", start + 2)], [("s-1~b", 4)])
+    assert lines("s-1~b") == ([("s-1~a", 4), ("s-1", start + 2)], [])
+    assert lines("s-1~early") == ([("s-1", 1)], [])
+    assert lines("s-10") == ([], [])
+
+
+def test_forks_that_amendments_make_ancestors_of_each_other_have_none(house: House) -> None:
+    """A stub has the hash that its amendment gives it, so each can name the other."""
+    forks = []
+    for name, other in (("s~a", "s~b"), ("s~b", "s~a")):
+        fork = SessionBuilder(name)
+        at = {"seq": 3, "hash": digest_of("stub of", other), "event_id": None}
+        fork.append("SessionCreated", relation="FORK", parent_session=other, parent_at=at)
+        fork.append("SessionForked", parent_session=other, parent_at=at)
+        forks.append(fork)
+    house.shard(records(*forks))
+    reader = house.reader()
+    for name in ("s~a", "s~b"):
+        found = find_session(reader, name)
+        assert found.row.held_reason == "PARENT_MISSING"
+        assert ancestors(found) == []
+        assert [event.seq for event in history_events(reader, name)] == [1]
