@@ -20,7 +20,7 @@ from dalsegno.model.amending import intend
 from dalsegno.model.history import gather
 from dalsegno.model.records import SKIPPED, Event, Unreadable
 from dalsegno.readers.export import export_lines
-from dalsegno.readers.proof import AdminAudit, Proof, prove
+from dalsegno.readers.proof import AdminAudit, Anchor, Proof, prove
 from dalsegno.readers.proving import prove_export, section_of
 from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
 from dalsegno.testing.strategies import History
@@ -162,16 +162,19 @@ def test_sessions_of_all_profiles_with_forks_amendments_and_tombstones_have_no_d
     audit = AdminAudit(requests(partition.records))
     arrived = raws(partition.arrivals(rnd))
     present = {record.key for record in partition.records}
-    for session_id in {builder.session_id for builder in partition.sessions}:
-        wrote = {
-            record.key
-            for builder in partition.sessions
-            if builder.session_id == session_id
-            for record in builder.records
-        }
+
+    def is_whole(session_id: str) -> bool:
+        own = (builder for builder in partition.sessions if builder.session_id == session_id)
+        wrote = {record.key for builder in own for record in builder.records}
+        return wrote <= present and not _lost_an_amendment(partition, session_id)
+
+    for session_id in filter(is_whole, {builder.session_id for builder in partition.sessions}):
         proof = prove(session_id, arrived, partitions=1, schemas=shipped_schemas(), audit=audit)
-        if wrote <= present and not _lost_an_amendment(partition, session_id):
-            assert proof.doubts == (), session_id
+        assert proof.doubts == (), session_id
+        while (origin := proof.goes_on_from) is not None and origin[1] is not None and is_whole(origin[0]):
+            end = Anchor("its fork", *origin[1])
+            proof = prove(origin[0], arrived, partitions=1, schemas=shipped_schemas(), audit=audit, up_to=end)
+            assert proof.doubts == (), (session_id, origin)
 
 
 def _lost_an_amendment(partition: History, session_id: str) -> bool:

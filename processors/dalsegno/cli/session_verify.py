@@ -17,7 +17,7 @@ from dalsegno.errors import DalsegnoError, Failed, HistoryRefuted
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.readers.proof import AdminAudit, Proof
-from dalsegno.readers.proving import is_of_log, needs_audit, prove_export, prove_log, section_of
+from dalsegno.readers.proving import is_of_log, needs_audit, prove_export, prove_line, section_of
 
 PROVEN, REFUTED, UNPROVEN = "proven", "refuted", "unproven"
 _SHOWN = 20
@@ -29,7 +29,7 @@ _SHOWN = 20
 @pass_context
 def verify(ctx: Context, session: str, records: str | None) -> None:
     """Prove a session (its whole id) by its hash chain: nothing was cut out, swapped, forged, stripped of its hash, or
-    amended without a request in the admin audit.
+    amended without a request in the admin audit; of a fork also what it takes over from its ancestors.
 
     That the end is missing shows only beside the end that this machine's shard, or the newest snapshot, knows. Exit
     code 0: proven; 3: refuted, and each doubt is named; 1: not everything could be looked into.
@@ -38,14 +38,15 @@ def verify(ctx: Context, session: str, records: str | None) -> None:
     with open_reader(ctx) as reader:
         view = _view(reader, session)
         if records is None:
-            proof, end = _of_log(ctx, session, view), "knows no later end"
+            proofs, end = _of_log(ctx, session, view), "knows no later end"
         else:
             proof, view, end = _of_file(ctx, session, records, view)
-        report = _report(proof, view)
-        # For people the list is on stderr, a line each.
-        counts = {"doubts": len(proof.doubts), "unproven": len(proof.unproven)}
+            proofs = [proof]
+        report = _report(proofs, view)
+        # For people the lists are on stderr, a line each.
+        counts = {name: len(report[name]) for name in ("doubts", "unproven")}
         emit(ctx, report | counts if ctx.output == "text" else report)
-    _judge(proof, view, end)
+    _judge(proofs, view, end)
 
 
 def _view(reader: LocalReader, session: str) -> View | None:
@@ -57,10 +58,10 @@ def _view(reader: LocalReader, session: str) -> View | None:
         return None
 
 
-def _of_log(ctx: Context, session: str, view: View | None) -> Proof:
+def _of_log(ctx: Context, session: str, view: View | None) -> list[Proof]:
     audit = AdminAudit(audited_requests(ctx))
     with closing(KafkaTransport(ctx.kafka)) as transport, bars("verify") as show:
-        return prove_log(transport, ctx.prefix, session, audit, view, Watch(show).progress)
+        return prove_line(transport, ctx.prefix, session, audit, view, Watch(show).progress)
 
 
 def _of_file(ctx: Context, session: str, file: str, view: View | None) -> tuple[Proof, View | None, str]:
@@ -77,44 +78,65 @@ def _of_file(ctx: Context, session: str, file: str, view: View | None) -> tuple[
     return prove_export(section, session, audit, view), view, end
 
 
-def _report(proof: Proof, view: View | None) -> dict[str, Any]:
+def _report(proofs: Sequence[Proof], view: View | None) -> dict[str, Any]:
+    """What the session's own records show, and the doubts about them and about what a fork takes over."""
+    proof, *prefixes = proofs
     path = proof.path
+    doubts = [{"session": each.session_id, **doubt._asdict()} for each in proofs for doubt in each.doubts]
+    unproven = [_placed(proof, each, text) for each in proofs for text in each.unproven]
     return {
         "session": proof.session_id,
-        "verdict": REFUTED if proof.doubts else UNPROVEN if proof.unproven else PROVEN,
+        "verdict": REFUTED if doubts else UNPROVEN if unproven else PROVEN,
         "records": proof.records,
         "path": path.head.seq,
         "head": path.head.hash,
         "held": None if path.held is None else f"{path.held.reason} at {path.held.seq}",
         "superseded": len(path.superseded),
         "amendments": proof.amendments,
+        "goes_on_from": [each.session_id for each in prefixes],
         "end_known_by": None if view is None else f"{view.source}, {view.position}",
-        "doubts": [doubt._asdict() for doubt in proof.doubts],
-        "unproven": list(proof.unproven),
+        "doubts": doubts,
+        "unproven": unproven,
     }
 
 
-def _judge(proof: Proof, view: View | None, end: str) -> None:
-    _tell([f"not proven: {text}" for text in proof.unproven])
-    _tell([f"{each.kind}: {'' if each.seq is None else f'seq {each.seq}: '}{each.text}" for each in proof.doubts])
-    if proof.doubts:
-        kinds = sorted({doubt.kind for doubt in proof.doubts})
+def _placed(own: Proof, proof: Proof, text: str) -> str:
+    """The text, with the session that it is about where that is not the one asked for."""
+    return text if proof is own else f"{proof.session_id}: {text}"
+
+
+def _judge(proofs: Sequence[Proof], view: View | None, end: str) -> None:
+    own, *prefixes = proofs
+    unproven = [_placed(own, proof, text) for proof in proofs for text in proof.unproven]
+    doubts = [(proof, doubt) for proof in proofs for doubt in proof.doubts]
+    _tell([f"not proven: {text}" for text in unproven])
+    _tell(
+        [
+            f"{doubt.kind}: {_placed(own, proof, ('' if doubt.seq is None else f'seq {doubt.seq}: ') + doubt.text)}"
+            for proof, doubt in doubts
+        ]
+    )
+    if doubts:
+        kinds = sorted({doubt.kind for _, doubt in doubts})
         raise HistoryRefuted(
-            f"session {proof.session_id}: {', '.join(kinds)}",
+            f"session {own.session_id}: {', '.join(kinds)}",
             wanted="every record, unchanged and in its place",
             todo="compare with an export or a snapshot of before; 'dalsegno session amend' accepts a loss",
-            session=proof.session_id,
+            session=own.session_id,
             kinds=kinds,
-            doubts=[doubt._asdict() for doubt in proof.doubts],
+            doubts=[doubt._asdict() for _, doubt in doubts],
         )
-    if proof.unproven:
+    if unproven:
         raise Failed(
-            f"session {proof.session_id}: not everything could be looked into: {proof.unproven[0]}",
+            f"session {own.session_id}: not everything could be looked into: {unproven[0]}",
             wanted="records that this build can read",
             todo="publish the missing schema, or use a build that knows it",
-            session=proof.session_id,
+            session=own.session_id,
         )
-    note(f"proven up to seq {proof.path.head.seq}" + ("" if view is None else f"; {view.source} {end}"))
+    if own.goes_on_from is not None and not prefixes:
+        note(f"what it takes over from {own.goes_on_from[0]} is not in the file: prove that by its own id")
+    also = f", with what it takes over from {', '.join(each.session_id for each in prefixes)}" if prefixes else ""
+    note(f"proven up to seq {own.path.head.seq}{also}" + ("" if view is None else f"; {view.source} {end}"))
 
 
 def _tell(lines: Sequence[str]) -> None:

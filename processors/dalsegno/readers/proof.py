@@ -8,15 +8,16 @@ lines).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from dalsegno.log.amend_requests import Requests
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.amendments import read_amendment
-from dalsegno.model.history import Known, gather
-from dalsegno.model.path import BROKEN_CHAIN, EPOCH_BELOW, GAP, NO_START, Held, Path
+from dalsegno.model.history import FORK_SEQ, ForkPoint, Known, fork_origin, gather, is_fork
+from dalsegno.model.ids import SEQ_MAX
+from dalsegno.model.path import BROKEN_CHAIN, EPOCH_BELOW, GAP, NO_START, Held, Path, chain_ending_in
 from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, UNREADABLE_REASONS
 from dalsegno.readers.proof_records import (
     CUT_MIDDLE,
@@ -45,7 +46,8 @@ class Anchor(NamedTuple):
 
 class Proof(NamedTuple):
     """What the records of a session show. ``doubts``: what no untouched history shows. ``unproven``: what could not be
-    looked into here."""
+    looked into here. ``goes_on_from``: of a fork, the parent that it names and where it left it (None: it does not say
+    it)."""
 
     session_id: str
     records: int
@@ -53,6 +55,7 @@ class Proof(NamedTuple):
     amendments: int
     doubts: tuple[Doubt, ...]
     unproven: tuple[str, ...]
+    goes_on_from: tuple[str, ForkPoint | None] | None = None
 
 
 class AdminAudit(NamedTuple):
@@ -70,30 +73,47 @@ def prove(
     schemas: SchemaSet,
     audit: AdminAudit,
     anchors: Iterable[Anchor] = (),
+    up_to: Anchor | None = None,
 ) -> Proof:
     """Judge all records of a session, in the order of the log. Records of other sessions are left out; per key the
-    last one counts, as it does for every reader."""
+    last one counts, as it does for every reader. ``up_to``: judge only what leads to this record, on the path or off
+    it, as a fork reads its parent."""
     found = Found(session_id, partitions, schemas)
     for record in records:
         found.take(record)
     found.sort()
     known = gather([*found.events.values(), *found.dark.values()]).known
     path = known.choose()
+    hashes = path.hashes if up_to is None else _chain_to(known, up_to)
     doubts = list(found.doubts)
     if not known.amended.whole_session:
         doubts += _of_chain(found, known)
-        doubts += _of_epochs(found, known, path)
-        doubts += _of_anchors(found, known, anchors)
+        doubts += _of_epochs(found, known, hashes)
+        doubts += _of_anchors(found, known, anchors if up_to is None else (*anchors, up_to))
         doubts += _of_held(path.held, {doubt.seq for doubt in doubts} | found.aside.keys())
     doubts += _of_amendments(found, audit)
+    if up_to is not None:
+        doubts = [doubt for doubt in doubts if doubt.seq is None or doubt.seq <= up_to.seq]
     return Proof(
         session_id,
         found.count,
         path,
         sum(event.type == AMENDMENT_TYPE for event in found.events.values()),
         tuple(sorted(set(doubts), key=lambda doubt: (-1 if doubt.seq is None else doubt.seq, doubt))),
-        tuple(_unproven(found, known, path.held)),
+        tuple(_unproven(found, known, path.held, SEQ_MAX if up_to is None else up_to.seq)),
+        _goes_on_from(found, known, hashes),
     )
+
+
+def _chain_to(known: Known, end: Anchor) -> tuple[bytes, ...]:
+    return tuple(link.hash for link in chain_ending_in(known.links, end.hash) or ())
+
+
+def _goes_on_from(found: Found, known: Known, hashes: Sequence[bytes]) -> tuple[str, ForkPoint | None] | None:
+    if len(hashes) < FORK_SEQ or hashes[FORK_SEQ - 1] in known.amended.stubs:
+        return None
+    event = found.events.get(hashes[FORK_SEQ - 1])
+    return fork_origin(event) if event is not None and is_fork(event) else None
 
 
 def _of_chain(found: Found, known: Known) -> Iterator[Doubt]:
@@ -128,13 +148,13 @@ def _absent(found: Found, standing: list[int]) -> Iterator[Doubt]:
         yield Doubt(CUT_MIDDLE, before + 1, f"{what} missing, seq {after} is there{why}")
 
 
-def _of_epochs(found: Found, known: Known, path: Path) -> Iterator[Doubt]:
+def _of_epochs(found: Found, known: Known, hashes: Sequence[bytes]) -> Iterator[Doubt]:
     """The epoch is 0 and rises only by a writer that takes over, which says so: else anybody could outrank what is
     there."""
-    first = known.links[path.hashes[0]] if path.hashes else None
+    first = known.links[hashes[0]] if hashes else None
     if first is not None and first.epoch > 0 and first.hash in found.events:
         yield Doubt(FORGED, first.seq, f"the session begins with epoch {first.epoch}, which only a recovery raises")
-    for before, after in pairwise(known.links[hash_] for hash_ in path.hashes):
+    for before, after in pairwise(known.links[hash_] for hash_ in hashes):
         event = found.events.get(after.hash)
         if after.epoch > before.epoch and event is not None and event.type != _RECOVERY:
             text = f"a {event.type} raises the epoch from {before.epoch} to {after.epoch}, which only a recovery does"
@@ -183,10 +203,10 @@ def _of_amendments(found: Found, audit: AdminAudit) -> Iterator[Doubt]:
         yield Doubt(MISSING_AMENDMENT, CONTROL_SEQ, text)
 
 
-def _unproven(found: Found, known: Known, held: Held | None) -> Iterator[str]:
+def _unproven(found: Found, known: Known, held: Held | None, end: int) -> Iterator[str]:
     for hash_, each in found.dark.items():
-        if hash_ in known.amended.stubs:
+        if hash_ in known.amended.stubs or each.key.seq > end:
             continue  # of what was stepped over only the hash counts, and its successor names that
         yield f"seq {each.key.seq}, {short(each.key.hash)}: {each.reason}, its predecessor cannot be read here"
-    if held is not None and held.reason not in _CHAIN_REASONS | UNREADABLE_REASONS:
+    if held is not None and held.seq <= end and held.reason not in _CHAIN_REASONS | UNREADABLE_REASONS:
         yield f"the path ends before seq {held.seq}: {held.reason}"

@@ -9,7 +9,7 @@ from dalsegno.log.history import SCHEMA_TIMEOUT_SECONDS, STALL_SECONDS
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.log.transport import Transport
-from dalsegno.model.ids import parse_key, partition_of
+from dalsegno.model.ids import parse_key, partition_of, root_of
 from dalsegno.model.records import CONTROL_SEQ, FIRST_SEQ
 from dalsegno.readers.export import CHANGED, Fault, Section, read_sections
 from dalsegno.readers.local import View
@@ -25,10 +25,12 @@ def prove_log(
     audit: AdminAudit,
     view: View | None,
     progress: Progress = lambda *_: None,
+    up_to: Anchor | None = None,
 ) -> Proof:
     """Judge a session by its partition of the log, read from its start: a record with a changed key shows only to who
     reads all of them. ``view``: what knows the session's end; it must have been opened before. ``progress`` is told
-    partition, position and end, now and then. Raises NotFound, WaitTimeout, BrokerUnavailable."""
+    partition, position and end, now and then. ``up_to``: as of ``prove``. Raises NotFound, WaitTimeout,
+    BrokerUnavailable."""
     topic = topic_name(prefix, EVENTS)
     partitions = transport.partitions(topic)
     partition = partition_of(session_id, partitions)
@@ -44,8 +46,10 @@ def prove_log(
                 yield Raw(record.key, record.value, partition, record.offset)
             progress(partition, batch.next_offset, bounds.high)
 
-    proof = prove(session_id, records(), partitions=partitions, schemas=schemas, audit=audit, anchors=anchors)
-    if not proof.records and not anchors:
+    proof = prove(
+        session_id, records(), partitions=partitions, schemas=schemas, audit=audit, anchors=anchors, up_to=up_to
+    )
+    if not proof.records and not anchors and up_to is None:
         raise NotFound(
             f"the log holds no record of session {session_id}",
             wanted=f"a session of {topic}",
@@ -53,6 +57,29 @@ def prove_log(
             session_id=session_id,
         )
     return proof
+
+
+def prove_line(
+    transport: Transport,
+    prefix: str,
+    session_id: str,
+    audit: AdminAudit,
+    view: View | None,
+    progress: Progress = lambda *_: None,
+) -> list[Proof]:
+    """As ``prove_log``; of a fork also what it takes over, behind its own proof: its parent up to the record that the
+    fork names, and so on. Each reads the partition once."""
+    proofs = [prove_log(transport, prefix, session_id, audit, view, progress)]
+    while (origin := proofs[-1].goes_on_from) is not None:
+        (parent, at), fork = origin, proofs[-1]
+        known = {proof.session_id for proof in proofs}
+        if at is None or parent in known or root_of(parent) != root_of(session_id):
+            why = f"it names no place in a session of its root, but {parent!r}: what it goes on from is not looked into"
+            proofs[-1] = fork._replace(unproven=(*fork.unproven, why))
+            break
+        end = Anchor(f"fork {fork.session_id}", at.seq, at.hash)
+        proofs.append(prove_log(transport, prefix, parent, audit, view, progress, end))
+    return proofs
 
 
 def needs_audit(section: Section) -> bool:

@@ -264,6 +264,23 @@ def test_each_attack_is_named_with_exit_code_3(house: House, log: MemoryLog, say
     assert f"{kind}: seq " in err
 
 
+def test_a_fork_is_proven_with_what_it_takes_over(house: House, log: MemoryLog, say: Say, tmp_path: Path) -> None:
+    root = chain()
+    build(house, log, [*root.records, *root.fork(6, "f").records])
+    out, err = say("session", "verify", "s-1~f")
+    assert (json.loads(out)["verdict"], json.loads(out)["goes_on_from"]) == ("proven", ["s-1"])
+    assert "proven up to seq 2, with what it takes over from s-1; slot 0 knows no later end" in err
+    say("session", "export", "s-1~f", "--output", str(tmp_path / "x"))
+    out, err = say("session", "verify", "s-1~f", "--records", str(tmp_path / "x"))
+    assert json.loads(out)["goes_on_from"] == []
+    assert "what it takes over from s-1 is not in the file: prove that by its own id" in err
+    replaced(log, lambda records: [*records[:4], *records[5:]])
+    out, err = say("session", "verify", "s-1~f", code=HistoryRefuted.exit_code)
+    assert json.loads(out)["doubts"][0]["session"] == "s-1"
+    assert f"{CUT_MIDDLE}: s-1: seq 5: seq 5 missing, seq 6 is there" in err
+    assert f"error: session s-1~f: {CUT_MIDDLE}" in err
+
+
 @pytest.mark.parametrize("cut", [1, 5, 30])
 def test_an_end_that_was_cut_off_is_seen_however_much_it_was(house: House, log: MemoryLog, say: Say, cut: int) -> None:
     """Also the event that closed the session, and all of it."""
