@@ -41,6 +41,15 @@ def held(session_id: str) -> list[Written]:
     return [*builder.records, foreign, write("NoteRecorded", envelope, {"kind": "behind"})]
 
 
+def with_turns(session_id: str) -> list[str]:
+    """Lines of a session of two turns, the second begun with its fifth event."""
+    turns = [
+        line(type_, session_id, turn_id=turn) for turn in ("t1", "t2") for type_ in ("TurnStarted", "TurnCompleted")
+    ]
+    created = line("SessionCreated", session_id, workflow_name="w", profile="OBSERVED")
+    return [created, line("SessionStarted", session_id), *turns]
+
+
 def produce(world: World, records: list[Written], session_id: str) -> None:
     client = producer(world.config, {"acks": "all"})
     number = partition_of(session_id, world.partitions)
@@ -88,6 +97,8 @@ def test_a_session_goes_out_comes_back_is_proved_amended_and_followed(
     assert "line 2: NoteRecorded: kind is 7 (int)" in said.err
     assert "acknowledged: 1 events of s-1, seq 14 to 14" in said.err
     produce(world, held(FOLLOWED), FOLLOWED)
+    events.write_text("".join(with_turns("s-5")))
+    cli("event", "publish", events)
     world.start()
     world.settle()
 
@@ -124,7 +135,18 @@ def test_a_session_goes_out_comes_back_is_proved_amended_and_followed(
     amended = cli(*ask).json
     assert (amended["resumed"], amended["after"]) == (True, "4 events, not held")
     assert amended["request_id"] in said.err
+
+    # A fork of a session, and a fork of that: the first from what a worker folded, the second from the log behind it.
+    fork = ("session", "fork", "s-5", "--at", "6", "--purpose", "what-if", "--suffix", "a")
+    begun = cli(*fork).json
+    assert (begun["session"], begun["parent_seq"], begun["turn"], begun["snapped_back"]) == ("s-5~a", 4, "t2", 1)
+    assert "in the log already" in cli(*fork, code=5).err
+    again = cli("session", "fork", "s-5~a", "--purpose", "debug", "--suffix", "b").json
+    assert (again["parent"], again["parent_seq"], again["turn"]) == ("s-5", 2, "t1")
+    assert cli("session", "verify", "s-5~b").json["goes_on_from"] == ["s-5"]
     world.settle()
+    forks = {row["session"]: row["forked_at_seq"] for row in cli("session", "list", "--forks-of", "s-5").json}
+    assert forks == {"s-5~a": 4, "s-5~b": 2}
     assert cli("session", "list", "--has", "held").json == []
     assert cli("session", "verify", FOLLOWED).json["amendments"] == 1
     assert cli("event", "show", FOLLOWED, "3").json["stub"] == "SKIPPED"
