@@ -13,7 +13,15 @@ from dalsegno.harness.providers import scripted
 from dalsegno.orchestration.ports import Provider
 
 GROUP: Final = "dalsegno.providers"
-_BUILT_IN: Final[dict[str, Callable[..., Any]]] = {"scripted": scripted.from_settings}
+
+
+def _openai(settings: Mapping[str, Any]) -> Provider:
+    from dalsegno.harness.providers import openai_http  # it needs aiohttp, which a script does not
+
+    return openai_http.from_settings(settings)
+
+
+_BUILT_IN: Final[dict[str, Callable[..., Any]]] = {"openai": _openai, "scripted": scripted.from_settings}
 
 
 def open_provider(name: str, settings: Mapping[str, Any]) -> Provider:
