@@ -55,7 +55,8 @@ class _Row(NamedTuple):
 
 _TABLE = (
     _Row(EVENTS, True, _EVENTS_CONFIG),
-    _Row(BESIDE, True, _COMPACT),
+    # By its time an answer is in time or too late: it must not be the sender's own clock.
+    _Row(BESIDE, True, {**_COMPACT, "message.timestamp.type": "LogAppendTime"}),
     _Row("quarantine", True, {**_KEPT_FOR_EVER, "retention.ms": str(30 * _DAY_MS)}),
     _Row("schemas", False, _COMPACT),
     _Row("snapshots", False, _COMPACT),
