@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from dalsegno.errors import Conflict, DalsegnoError, InvalidSessionId, NoForkPoint, NotFound, SessionMissing
+from dalsegno.errors import Conflict, DalsegnoError, InvalidSessionId, NoForkPoint, NotFound, SessionMissing, Usage
 from dalsegno.log.history import SessionSource, held
 from dalsegno.log.session import RESUME_TIMEOUT_SECONDS, Session
 from dalsegno.log.takeover import check_log_has
@@ -100,14 +100,14 @@ def _boundary(
         )
     check_log_has(publisher, parent_id, records, up_to)
 
-    def gathered(session_id: str) -> Gathered:
-        return gather((records if session_id == parent_id else source.read(session_id, up_to)).placed.values())
+    def ancestor(session_id: str) -> Gathered:
+        return gather(source.read(session_id, up_to).placed.values())
 
-    own = gathered(parent_id)
+    own = gather(records.placed.values())
     path = own.known.choose()
     _check_has(parent_id, path, at)
     beginning = list(events_along(parent_id, own, path.hashes[:FORK_SEQ]))
-    prefixes = taken_over(beginning[-1], gathered) if is_fork(beginning[-1]) else []
+    prefixes = taken_over(beginning[-1], ancestor) if is_fork(beginning[-1]) else []
     if prefixes is None:
         raise held(parent_id, PARENT_MISSING, FORK_SEQ)
     history = chain(*(prefix.events() for prefix in prefixes), events_along(parent_id, own, path.hashes))
@@ -121,7 +121,9 @@ def _boundary(
 
 
 def _check_has(session_id: str, path: Path, at: int | None) -> None:
-    """Raises NotFound where the path has no such event, SessionHeld where it has none at all."""
+    """Raises NotFound where the path has no such event, SessionHeld where it has none at all, Usage."""
+    if at is not None and type(at) is not int:
+        raise Usage(f"at is {at!r}", wanted="a seq, or None for the last", todo="correct it")
     if not path.hashes:
         raise held(session_id, NO_START if path.held is None else path.held.reason, FIRST_SEQ)
     if at is not None and not FIRST_SEQ <= at <= len(path.hashes):

@@ -10,6 +10,7 @@ import pytest
 from dalsegno import events
 from dalsegno.errors import (
     Conflict,
+    InvalidEvent,
     InvalidSessionId,
     NoForkPoint,
     NotFound,
@@ -17,6 +18,7 @@ from dalsegno.errors import (
     SessionMissing,
     SessionSuperseded,
     Unavailable,
+    Usage,
 )
 from dalsegno.log.session import Session
 from dalsegno.testing import MemoryLog, MemoryPublisher, memory_publisher
@@ -178,6 +180,11 @@ def test_where_no_fork_may_begin_none_does(log: MemoryLog, publisher: MemoryPubl
             publisher.fork("s-1", at, purpose="DEBUG")
     with pytest.raises(SessionMissing):
         publisher.fork("s-9", purpose="DEBUG")
+    for wrong in ("4", 4.0, True):
+        with pytest.raises(Usage, match="at is"):
+            publisher.fork("s-1", wrong, purpose="DEBUG")  # type: ignore[arg-type]
+    with pytest.raises(InvalidEvent, match="purpose is 'FUN'"):
+        publisher.fork("s-1", purpose="FUN")  # type: ignore[arg-type]
     assert len(log.records(TOPIC)) == count, "nothing was written"
 
 
