@@ -10,7 +10,9 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, get_type_hints
 
 import msgspec
@@ -145,15 +147,23 @@ def load_tools(reference: str) -> list[Tool]:
 
 def _arguments(function: Callable[..., Any]) -> tuple[type[msgspec.Struct], bool]:
     """The parameters as a struct that refuses others, and whether there is one for the idempotency key."""
-    hints = get_type_hints(function, include_extras=True)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise Failed(
+            f"tool {function.__name__}: its annotations cannot be read: {error}",
+            wanted="types that can be named where the function is declared, outside of any function",
+            todo="correct its annotations",
+        ) from error
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     parameters = inspect.signature(function).parameters
     for one in parameters.values():
-        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) or one.name not in hints:
+        by_name = one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and not one.name.startswith("_")
+        if not by_name or one.name not in hints:
             raise Failed(
                 f"tool {function.__name__}: its parameter {one} has no annotation or cannot be given by name",
-                wanted="named parameters with annotations",
-                todo="annotate it",
+                wanted="named parameters with annotations, none of them private",
+                todo="annotate or rename it",
             )
         if one.name == _KEY:
             continue
@@ -165,9 +175,9 @@ def _arguments(function: Callable[..., Any]) -> tuple[type[msgspec.Struct], bool
 
 
 def _default(value: Any) -> Any:
-    """msgspec takes no mutable default as it is: each call gets an own copy."""
+    """What a call does to a mutable default must not show in the next call: each gets an own copy."""
     if isinstance(value, list | dict | set):
-        return msgspec.field(default_factory=value.copy)
+        return msgspec.field(default_factory=partial(deepcopy, value))
     return value
 
 
@@ -177,7 +187,7 @@ def _schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
         schema = msgspec.json.schema(arguments)
     except TypeError as error:
         raise Failed(
-            f"tool {arguments.__name__}: {error}",
+            f"tool {arguments.__name__}: {str(error).splitlines()[-1]}",
             wanted="parameters that JSON can hold",
             todo="change its annotations",
         ) from error

@@ -168,6 +168,15 @@ def test_the_time_limit_of_the_declaration_holds_where_the_call_gives_none() -> 
     assert names == ["tool-c0"], "in a thread of its own, that can be left behind"
 
 
+def test_what_a_call_does_to_a_default_does_not_show_in_the_next() -> None:
+    @tool(effect="READ")
+    def grow(rows: list[list[int]] = [[1]]) -> list[list[int]]:  # noqa: B006 - that is the point
+        rows[0].append(2)
+        return rows
+
+    assert [run(grow).result for _ in range(2)] == [b"[[1,2]]"] * 2
+
+
 def test_an_async_function_is_awaited() -> None:
     @tool(effect="READ")
     async def later() -> str:
@@ -239,7 +248,15 @@ def foreign(check: Callable[[], None]) -> None:
     check()
 
 
-@pytest.mark.parametrize("function", [unannotated, many, foreign])
+def unknown(path: Nowhere) -> str:  # type: ignore[name-defined]  # noqa: F821
+    return str(path)
+
+
+def private(_path: str) -> str:
+    return _path
+
+
+@pytest.mark.parametrize("function", [unannotated, many, foreign, unknown, private])
 def test_a_signature_that_no_schema_can_say_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(Failed, match=f"tool {function.__name__}"):
         tool(effect="READ")(function)
