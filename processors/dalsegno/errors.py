@@ -141,6 +141,12 @@ class BadInputFile(Failed):
     slug = "bad-input-file"
 
 
+class InvalidDocument(Failed):
+    """A document of a session's configuration is not one; ``data``: where it stands (file, line, column, key)."""
+
+    slug = "invalid-document"
+
+
 class BadLine(Failed):
     """A line of a file of events was refused. ``data``: file, line, field, and what was acknowledged before it."""
 
