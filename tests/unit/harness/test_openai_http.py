@@ -333,6 +333,12 @@ def test_an_error_may_come_with_status_200_whole_or_in_a_stream(
         assert (error.error_class, error.retryable, error.http_status) == (error_class, retryable, 200)
 
 
+@pytest.mark.parametrize("said", [True, [1], {}, {"message": [1], "code": [2]}])
+def test_an_error_of_no_known_shape_still_says_something(server: Server, said: Any) -> None:
+    server.answer = says({"error": said} if said else said)
+    assert fails(server).message
+
+
 def test_a_server_that_repeats_the_key_does_not_get_it_recorded(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

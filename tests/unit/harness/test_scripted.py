@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dalsegno.errors import Failed, NotFound
+from dalsegno.harness import loading
 from dalsegno.harness.providers import open_provider
 from dalsegno.harness.providers.scripted import Scripted, read_script
 from dalsegno.model.events import Usage
@@ -145,3 +147,9 @@ def test_a_file_that_is_no_list_of_rules_is_refused_by_name(tmp_path: Path, text
 def test_an_unknown_provider_is_named_with_those_there_are() -> None:
     with pytest.raises(NotFound, match=r"no provider 'oracle'; wanted: one of .*scripted"):
         open_provider("oracle", {})
+
+
+def test_a_provider_of_another_package_is_opened_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [EntryPoint("canned", f"{Scripted.__module__}:Scripted", "dalsegno.providers")]
+    monkeypatch.setattr(loading, "entry_points", lambda group: entries if group == "dalsegno.providers" else [])
+    assert open_provider("canned", [{"text": "x"}]).complete(request("a")).text == "x"  # type: ignore[arg-type]

@@ -180,7 +180,8 @@ def _object(body: bytes) -> dict[str, Any]:
         # The server had begun to answer: nothing but its code tells what became of it.
         status = int(code) if code.isdecimal() and len(code) == 3 else 400 if _TOO_LONG.search(code + message) else 500
         error_class, retryable = _class_of(status, code, message)
-        raise InferenceError(error_class, message[:_MESSAGE_CHARACTERS], retryable=retryable, http_status=200)
+        said = message[:_MESSAGE_CHARACTERS] or "an error without a message"
+        raise InferenceError(error_class, said, retryable=retryable, http_status=200)
     return read
 
 
