@@ -16,6 +16,7 @@ from dalsegno.projections.base import Projection
 from dalsegno.projections.compressions import Compressions
 from dalsegno.projections.context_packs import ContextPacks
 from dalsegno.projections.inferences import Inferences
+from dalsegno.projections.inputs import Inputs
 from dalsegno.projections.messages import Messages
 from dalsegno.projections.outcomes import Outcomes
 from dalsegno.projections.sessions import Sessions
@@ -38,6 +39,7 @@ def built_in() -> list[Projection[Any]]:
         Inferences(),
         Tools(),
         Approvals(),
+        Inputs(),
         Validations(),
         Audit(),
         Usage(),

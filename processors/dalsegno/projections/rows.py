@@ -14,6 +14,9 @@ CompressionRowKind: TypeAlias = Literal["UNKNOWN", "COMPRESSION", "FORGOTTEN"]
 CompressionStatus: TypeAlias = Literal["UNKNOWN", "STARTED", "COMPLETED", "FAILED", "GIVEN_UP"]
 ContextRowKind: TypeAlias = Literal["UNKNOWN", "PACK", "ITEM", "REMOVED", "DROPPED"]
 InferenceStatus: TypeAlias = Literal["UNKNOWN", "OPEN", "COMPLETED", "FAILED", "LOST", "ORPHAN"]
+InputStatus: TypeAlias = Literal[
+    "UNKNOWN", "OPEN", "ACCEPTED", "DECLINED", "CANCELLED", "EXPIRED", "GIVEN_UP", "ORPHAN"
+]
 SessionStatus: TypeAlias = Literal["UNKNOWN", "NEW", "CREATED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
 SessionProfile: TypeAlias = Literal["UNKNOWN", "STRICT", "OBSERVED", "IMPORTED"]
 StageRowKind: TypeAlias = Literal["UNKNOWN", "STAGE", "TRANSITION"]
@@ -214,6 +217,27 @@ class InferenceRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown
     http_status: int | None = None  # Of the newest failure, as the two below.
     error_class: str | None = None
     error_message: str | None = None  # Its first 500 characters.
+
+
+class InputRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """One question to a person, and its answer. Id: request_id."""
+
+    status: InputStatus = "OPEN"  # GIVEN_UP: by a recovery. ORPHAN: named only by events that broke a rule.
+    prompt: str | None = None  # Its first 500 characters, where the event itself holds it as text.
+    prompt_digest: bytes | None = None
+    schema_digest: bytes | None = None  # Of the JSON Schema that the answer must fit.
+    stage_id: str | None = None
+    turn_id: str | None = None
+    requested_seq: int = 0  # 0: no request of it is on the path.
+    requested_at: int | None = None
+    ttl_ms: int | None = None
+    on_expiry: str | None = None
+    ended_seq: int | None = None
+    ended_at: int | None = None
+    ended_by_kind: str | None = None
+    ended_by: str | None = None
+    content_digest: bytes | None = None  # Of the answer.
+    refused: int = 0  # Events of it that broke a rule that holds.
 
 
 class MessageRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,13 +9,14 @@ import pytest
 from dalsegno.projections.base import Projection
 from dalsegno.projections.compressions import Compressions
 from dalsegno.projections.context_packs import ContextPacks
+from dalsegno.projections.inputs import Inputs
 from dalsegno.projections.messages import Messages
 from dalsegno.projections.sessions import Sessions
 from dalsegno.projections.stages import Stages
 from golden_session import CONTEXT, golden_rows, golden_session, golden_story
 from shard_lab import folded, reads
 
-PROJECTIONS = [Sessions(), Stages(), ContextPacks(), Compressions(), Messages()]
+PROJECTIONS = [Sessions(), Stages(), ContextPacks(), Compressions(), Messages(), Inputs()]
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda each: each.name)
