@@ -4,7 +4,8 @@ Written: RFC 8785, but an integer that no double holds exactly stands in full, w
 tool call about item 9007199254740993 is not one about its neighbour.
 
 Read: what two readers could take for two things is refused (a key that stands twice, ``NaN``), and what the language
-of conditions cannot hold: an integer outside int64, a value nested deeper than its engine bears.
+of conditions cannot hold: an integer outside int64, half of a surrogate pair, a value nested deeper than its engine
+bears.
 """
 
 from __future__ import annotations
@@ -57,19 +58,28 @@ def read_arguments(raw: bytes) -> dict[str, Any]:
 
 
 def fits_int64(value: Any) -> bool:
-    """Whether conditions can be evaluated over a JSON value: its integers are int64, and it is not nested too deep."""
+    """Whether conditions can be evaluated over a JSON value: integers are int64, texts Unicode, nothing too deep."""
     return not _unfit(value, MAX_DEPTH)
 
 
 def _unfit(value: Any, depth: int) -> str:
     if isinstance(value, int):
         return "" if value in INT64 else f"the integer {str(value)[:40]} is outside int64"
+    if isinstance(value, str):
+        return "" if value.isascii() or _is_unicode(value) else "a text has half of a surrogate pair"
     if not isinstance(value, dict | list | tuple):
         return ""
     if not depth:
         return f"it is nested deeper than {MAX_DEPTH}"
-    within = value.values() if isinstance(value, dict) else value
+    within = [*value, *value.values()] if isinstance(value, dict) else value
     return next((reason for each in within if (reason := _unfit(each, depth - 1))), "")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return bool(text.encode("utf-8"))
+    except UnicodeEncodeError:
+        return False
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Expression:
             if kind == "list" and not isinstance(value, list | tuple):
                 return Outcome(error="an input is no list", detail=name)
             if not fits_int64(value):
-                return Outcome(error="an input is too large", detail=name)
+                return Outcome(error="an input does not fit", detail=name)
         return _run(self._program, dict(values))
 
     def holds(self, values: Mapping[str, Any]) -> Outcome:

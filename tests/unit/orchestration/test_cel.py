@@ -89,9 +89,9 @@ def test_an_error_is_an_outcome_with_words_of_ours(text: str, error: str) -> Non
     [
         ({"stages": {"plan": 1}}, "an input is no list"),
         ({"stage": {}}, "an input is missing"),
-        ({"labels": {"n": 2**63}}, "an input is too large"),
-        ({"labels": {"n": -(2**63) - 1}}, "an input is too large"),
-        ({"call": {"tool": "\ud800"}}, "it cannot be evaluated"),
+        ({"labels": {"n": 2**63}}, "an input does not fit"),
+        ({"labels": {"n": -(2**63) - 1}}, "an input does not fit"),
+        ({"call": {"tool": "\ud800"}}, "an input does not fit"),
     ],
 )
 def test_inputs_that_are_none_are_errors_too(changed: dict[str, Any], error: str) -> None:
