@@ -59,7 +59,7 @@ class Comparer:
         if event.stub is not None:
             # Nothing is known of what was here; only the same record is known to say the same.
             return Comparable(Identity(event.type, "", ""), {"amended": event.stub, "record": event.hash})
-        for call in event.body.get("tool_calls") or ():
+        for call in event.body["tool_calls"] if event.type == _COMPLETED else ():
             self._names[call["tool_call_id"]] = call["name"]
         id_field, name_fields = _INTRODUCED.get(event.type, ("", ()))
         stage = self._name(event.meta.get("stage_id") or "")
@@ -72,7 +72,7 @@ class Comparer:
             name = next((self._name(value) for field, value in event.body.items() if _is_one_id(field, value)), "")
         left_out = _INCIDENTAL.get(event.type, frozenset()) | {"meta"}
         body = {field: self._named(field, value) for field, value in event.body.items() if field not in left_out}
-        if body.get("output"):
+        if event.type == _COMPLETED and body["output"]:
             del body["output_digest"]  # over ids too
         return Comparable(Identity(event.type, stage, name), body)
 
@@ -114,6 +114,7 @@ def _is_one_id(field: str, value: Any) -> bool:
 
 
 _DIGEST_BYTES: Final = 16
+_COMPLETED: Final = "InferenceCompleted"
 _STAGE_ATTEMPT: Final = re.compile(r"\.[0-9]+$")
 _ORDINAL: Final = re.compile(r"^([a-z]{0,2})[0-9]+$")
 

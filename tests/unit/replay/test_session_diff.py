@@ -208,6 +208,16 @@ def test_what_was_amended_away_is_the_same_only_where_it_is_the_same_record() ->
     assert (change.kind, [each.pointer for each in change.fields]) == ("changed", ["/record"])
 
 
+def test_a_type_of_a_later_build_is_compared_by_what_it_says() -> None:
+    def one(output: str) -> list[Event]:
+        body = {"meta": {}, "later_id": "x", "tool_calls": ["c"], "output": output}
+        return [Event("s", 1, output.encode(), None, 0, "FromLater", False, True, {}, body)]
+
+    assert diff(one("a"), one("a")).differences == 0
+    (change,) = diff(one("a"), one("b")).changes
+    assert (change.event_class, change.fields) == ("", (FieldDifference("/output", "a", "b"),))
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
