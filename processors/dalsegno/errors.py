@@ -328,6 +328,12 @@ class VerifyDiffers(NegativeVerdict):
     slug = "verify-differs"
 
 
+class CommandRefused(NegativeVerdict):
+    """A session's writer did not do what a command asked for; a note in the session says why."""
+
+    slug = "command-refused"
+
+
 class HistoryRefuted(NegativeVerdict):
     """A session's records are not its whole, untouched history; ``data['doubts']`` says what and where."""
 

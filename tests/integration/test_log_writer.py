@@ -16,9 +16,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from dalsegno import events, inline_blob
+from dalsegno.cli.inbox_sending import taken_up
 from dalsegno.errors import InvalidEvent, SessionSuperseded, TopicMissing, Unavailable
 from dalsegno.log import embedded
 from dalsegno.log.codec import place
+from dalsegno.log.follow import Follower
+from dalsegno.log.inbox import Inbox, take_up
 from dalsegno.log.kafka import KafkaConfig, producer, shared_admin
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.reader import partitions_of, read_range
@@ -27,6 +30,7 @@ from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.session import Session
 from dalsegno.log.topics import apply
 from dalsegno.model.ids import parse_key, partition_of
+from dalsegno.model.inbox import Asked, Fate, InboxState
 from dalsegno.model.path import Path as SessionPath
 from dalsegno.model.path import choose_path
 from dalsegno.model.records import Event, SetAside
@@ -385,3 +389,23 @@ def test_with_no_broker_at_all_appending_is_refused_with_a_limit() -> None:
     with pytest.raises(Unavailable):
         publisher.acknowledge_schemas([publisher.schemas.event("NoteRecorded")], timeout=2)
     publisher.close()
+
+
+def test_a_command_goes_through_the_inbox_and_back(kafka: KafkaForTest, publisher: Publisher) -> None:
+    with begin(publisher, "s:1") as session:
+        session.append(events.ApprovalRequested(approval_id="a", subject="TOOL_CALL", subject_id="c")).result()
+        inbox = Inbox(publisher.transport, prefix=kafka.prefix)
+        number = publisher.partition_of("s:1")
+        start = publisher.high("s:1")
+        before = session.now // 1000
+        sent = inbox.send("s:1", events.ApprovalGranted(approval_id="a"), actor=("USER", "maria"))
+        commands = inbox.commands_of(["s:1"])
+        (command,) = commands.new()
+        assert (command.command_id, sent.partition) == (sent.command_id, number)
+        assert before <= command.stored_at // 1000 <= session.now // 1000
+        state = InboxState(session.status, session.operation, lambda *_: Asked(0), lambda _: False)
+        assert take_up(session, inbox, command, state, lambda *_: None).fate is Fate.TAKEN
+        assert inbox.commands_of(["s:1"]).new() == commands.new() == []
+        with Follower(kafka.config, publisher.topic, {number: start}) as follower:
+            taken = taken_up(follower.poll, "s:1", sent.command_id, PARTITIONS, 30)
+        assert (taken.seq, taken.type, taken.why) == (4, "ApprovalGranted", None)

@@ -36,6 +36,8 @@ COMMANDS = {
     "schema": Listed("schema", "List, check and export the Avro schemas."),
     "event": Listed("event", "Publish events, and look at one."),
     "session": Listed("session", "Which sessions there are, and what happened in one."),
+    "approval": Listed("approval", "Who waits for leave, and giving or refusing it."),
+    "input": Listed("input_", "Which sessions wait for an answer, and giving it."),
     "projection": Listed("projection", "Which projections there are, and their rows."),
     "snapshot": Listed("snapshot", "Take snapshots of the shards, prove them, remove old ones."),
     "group": Listed("group", "Consumer groups, and the offsets of dalsegno's own one."),

@@ -14,6 +14,7 @@ from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.cli.session_amend import amend
 from dalsegno.cli.session_at import show_at
+from dalsegno.cli.session_cancel import cancel
 from dalsegno.cli.session_diff import diff
 from dalsegno.cli.session_export import export
 from dalsegno.cli.session_fork import fork
@@ -191,5 +192,5 @@ def _json_superseded(lost: Superseded) -> dict[str, Any]:
     return {**json_event(lost.event), "on_path": lost.on_path}
 
 
-for each in (export, verify, amend, tail, fork, diff):
+for each in (export, verify, amend, tail, fork, diff, cancel):
     command.add_command(each)

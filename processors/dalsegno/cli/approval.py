@@ -1,0 +1,150 @@
+"""``dalsegno approval``: who waits for leave, and giving or refusing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dalsegno.cli.common import lines_of, open_reader, who
+from dalsegno.cli.completion import complete_session
+from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.inbox_sending import listed, open_question, rows_by_id, send_and_wait, session_here, wait_option
+from dalsegno.cli.times import moment
+from dalsegno.errors import Usage
+from dalsegno.log.json_values import strict_json
+from dalsegno.model.events import ApprovalDenied, ApprovalGranted, Blob
+from dalsegno.model.records import Actor
+from dalsegno.projections.rows import ApprovalRow
+from dalsegno.storage.blobs import blob
+
+_APPROVALS = "approvals"
+_COLUMNS = ("session", "approval", "state", "subject_id", "requested_at", "ttl_ms", "addressed_to", "answered_by")
+
+_session = click.argument("session", shell_complete=complete_session)
+_approval = click.argument("approval", required=False)
+_as = click.option("--as", "name", help="Who answers, as the session names people (default: your user and host).")
+_reason = click.option("--reason", help="Why; it stands in the session's history.")
+
+
+@click.group(epilog="Example: dalsegno approval list")
+def command() -> None:
+    """Who waits for leave, and giving or refusing it: the answer goes through the session's inbox."""
+
+
+@command.command("list", epilog="Example: dalsegno approval list -o json")
+@click.option("--session", shell_complete=complete_session, help="Only of this session (its whole id).")
+@click.option("--all", "everything", is_flag=True, help="Also those that were answered, expired or withdrawn.")
+@pass_context
+def list_(ctx: Context, session: str | None, everything: bool) -> None:
+    """List the approvals that sessions wait for, by this machine's shards, else by snapshots."""
+    listed(ctx, _APPROVALS, session, lambda row: row.approvals_open > 0, _shown, _COLUMNS, everything=everything)
+
+
+@command.command(epilog="Example: dalsegno approval grant s-1 plan.1/t2/c0/a1 --reason 'looked at it'")
+@_session
+@_approval
+@click.option(
+    "--scope",
+    type=click.Choice(["once", "session", "rule"]),
+    default="once",
+    show_default=True,
+    help="For this call, for all of the session, or for all that the rule asks about.",
+)
+@click.option("--arguments", metavar="FILE|-", help="JSON to run the call with instead; it is judged again.")
+@_reason
+@_as
+@wait_option
+@pass_context
+def grant(
+    ctx: Context,
+    session: str,
+    approval: str | None,
+    scope: str,
+    arguments: str | None,
+    reason: str | None,
+    name: str | None,
+    wait_seconds: float | None,
+) -> None:
+    """Give leave to APPROVAL of SESSION (its whole id), for exactly the arguments that it was asked for.
+
+    Without APPROVAL: the one that the session waits for, if it waits for one alone.
+    """
+    modified = None if arguments is None else _json_of(arguments)
+    approval, row, actor = _question(ctx, session, approval, name)
+    event = ApprovalGranted(
+        approval_id=approval,
+        scope=scope.upper(),  # type: ignore[arg-type]
+        arguments_digest=row.arguments_digest,
+        explanation=reason,
+        modified_arguments=modified,
+    )
+    send_and_wait(ctx, session, event, actor, {"approval": approval, "answer": "grant"}, wait_seconds)
+
+
+@command.command(epilog="Example: dalsegno approval deny s-1 plan.1/t2/c0/a1 --reason 'not today'")
+@_session
+@_approval
+@_reason
+@_as
+@wait_option
+@pass_context
+def deny(
+    ctx: Context,
+    session: str,
+    approval: str | None,
+    reason: str | None,
+    name: str | None,
+    wait_seconds: float | None,
+) -> None:
+    """Refuse leave to APPROVAL of SESSION (its whole id).
+
+    Without APPROVAL: the one that the session waits for, if it waits for one alone.
+    """
+    approval, _, actor = _question(ctx, session, approval, name)
+    event = ApprovalDenied(approval_id=approval, rejection_source="USER", explanation=reason)
+    send_and_wait(ctx, session, event, actor, {"approval": approval, "answer": "deny"}, wait_seconds)
+
+
+def _question(ctx: Context, session: str, approval: str | None, name: str | None) -> tuple[str, ApprovalRow, Actor]:
+    """The open approval that is meant, and who answers. Raises Usage where that one was not asked."""
+    actor = Actor("USER", name or who())
+    with open_reader(ctx) as reader:
+        rows = rows_by_id(session_here(reader, session), _APPROVALS)
+    approval, row = open_question(rows, approval, session, "approval")
+    if row.addressed_to and not row.addressed_to_more and actor.id not in row.addressed_to:
+        raise Usage(
+            f"approval {approval} is addressed to {', '.join(row.addressed_to)}; you are {actor.id}",
+            wanted="one of those who were asked",
+            todo="say who you are with --as, if you are one of them",
+        )
+    return approval, row, actor
+
+
+def _json_of(file: str) -> Blob:
+    with lines_of(file) as lines:
+        content = b"".join(lines)
+    try:
+        strict_json(content)
+    except ValueError as error:
+        raise Usage(
+            f"--arguments {file}: no JSON: {error}", wanted="the arguments as JSON", todo="correct it"
+        ) from None
+    return blob(content, "application/json")
+
+
+def _shown(session_id: str, approval_id: str, row: ApprovalRow, state: str) -> dict[str, Any]:
+    return {
+        "session": session_id,
+        "approval": approval_id,
+        "state": state,
+        "subject": row.subject,
+        "subject_id": row.subject_id,
+        "requested_at": moment(row.requested_at),
+        "ttl_ms": row.ttl_ms,
+        "addressed_to": row.addressed_to,
+        "addressed_to_more": row.addressed_to_more,
+        "arguments_digest": row.arguments_digest,
+        "answered_by": row.ended_by,
+        "explanation": row.explanation,
+    }

@@ -1,0 +1,201 @@
+"""What the commands that answer a session share: sending a command into its inbox, waiting for what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import click
+
+from dalsegno.cli.common import open_reader, some, whole_id
+from dalsegno.cli.context import Context
+from dalsegno.cli.numbers import Amount
+from dalsegno.cli.output import emit, note
+from dalsegno.errors import CommandRefused, Conflict, NotFound, Unavailable, Usage, WaitTimeout
+from dalsegno.log.codec import place
+from dalsegno.log.follow import Follower
+from dalsegno.log.inbox import Inbox
+from dalsegno.log.record import LogRecord
+from dalsegno.log.schema_set import SchemaSet
+from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.log.transport import KafkaTransport
+from dalsegno.model.events import NewEvent
+from dalsegno.model.ids import partition_of
+from dalsegno.model.inbox import NOTE_REFUSED, NOTE_REPEAT, Command, command_of
+from dalsegno.model.records import Actor, Event
+from dalsegno.readers.local import LocalReader
+from dalsegno.readers.rows import session_rows
+from dalsegno.readers.sessions import SESSIONS, Found, list_sessions
+from dalsegno.storage.blobs import Blobs
+
+POLL_SECONDS = 0.5
+
+wait_option = click.option(
+    "--wait",
+    "wait_seconds",
+    type=Amount(0),
+    metavar="SECONDS",
+    help="Wait so long for the session's writer: exit code 3 if it refused, 6 if it did not take it up.",
+)
+
+
+class TakenUp(NamedTuple):
+    """What a session's writer made of a command: an event, or a note that says why not."""
+
+    seq: int
+    type: str
+    why: str | None
+
+
+def session_here(reader: LocalReader, session_id: str) -> Found:
+    """The session of exactly this id, so that no other one is ever answered. Raises NotFound."""
+    view = reader.of_session(whole_id(session_id))
+    row = view.reads.row(SESSIONS, session_id)
+    if row is None:
+        raise NotFound(
+            f"no session {session_id!r}",
+            wanted="the whole id of a session",
+            todo="see 'dalsegno session list'; what was just published is here when a worker has folded it",
+            session=session_id,
+        )
+    return Found(session_id, row, view)
+
+
+def open_question(rows: Mapping[str, Any], id_: str | None, session_id: str, what: str) -> tuple[str, Any]:
+    """The question that is answered: that of the id, or, without one, the only one that is open. Raises NotFound, Usage
+    where several are open, Conflict where it is answered already."""
+    open_ = [name for name, row in rows.items() if row.status == "OPEN"]
+    if id_ is None:
+        if not open_:
+            raise NotFound(f"session {session_id} waits for no {what}", todo=f"see 'dalsegno {what} list --all'")
+        if len(open_) > 1:
+            raise Usage(
+                f"session {session_id} waits for {len(open_)}: {some(open_)}",
+                wanted=f"the id of one {what}",
+                todo="name it",
+            )
+        id_ = open_[0]
+    if id_ not in rows:
+        there = f"it waits for {some(open_)}" if open_ else f"it waits for no {what}"
+        raise NotFound(f"session {session_id} has no {what} {id_}", wanted=f"one that it asked for; {there}")
+    row = rows[id_]
+    if row.status != "OPEN":
+        by = f" by {row.ended_by}" if row.ended_by else ""
+        raise Conflict(f"{what} {id_} is {row.status}{by} already", wanted=f"an open {what}", todo="nothing was sent")
+    return id_, row
+
+
+def rows_by_id(found: Found, projection: str) -> dict[str, Any]:
+    return {str(row_id[0]): row for row_id, row in session_rows(found, projection)}
+
+
+def listed(
+    ctx: Context,
+    projection: str,
+    session: str | None,
+    is_open: Callable[[Any], bool],
+    shown: Callable[[str, str, Any, str], dict[str, Any]],
+    columns: Iterable[str],
+    *,
+    everything: bool,
+) -> None:
+    """Print the questions of a session, or of all that are here, with what waits in the inbox for each.
+
+    ``is_open``: of the row of a session, whether it waits for an answer.
+    """
+    with open_reader(ctx) as reader:
+        if session is not None:
+            found = [session_here(reader, session)]
+        else:
+            found = list_sessions(reader, 1_000_000, None if everything else is_open)
+        rows = [
+            (each.session_id, id_, row)
+            for each in found
+            for id_, row in rows_by_id(each, projection).items()
+            if everything or row.status == "OPEN"
+        ]
+        waiting = _waiting(ctx, {session_id for session_id, _, row in rows if row.status == "OPEN"})
+        table = [
+            shown(session_id, id_, row, waiting.get((session_id, id_), row.status.lower()))
+            for session_id, id_, row in rows
+        ]
+        emit(ctx, table, list(columns))
+        missing = reader.missing()
+        if session is None and missing:
+            note(f"partitions {some(missing)} are neither here nor in a snapshot; their sessions are missing")
+
+
+def send_and_wait(
+    ctx: Context, session_id: str, event: NewEvent, actor: Actor, shown: Mapping[str, Any], wait_seconds: float | None
+) -> None:
+    """Send a command and say so; with ``wait_seconds`` also what became of it. Raises CommandRefused, WaitTimeout."""
+    topic = topic_name(ctx.prefix, EVENTS)
+    with closing(KafkaTransport(ctx.kafka)) as transport:
+        count = transport.partitions(topic)
+        number = partition_of(session_id, count)
+        start = transport.bounds(topic, number).high
+        sent = Inbox(transport, prefix=ctx.prefix, blobs=Blobs(ctx.store)).send(session_id, event, actor=actor)
+    record = {"session": session_id, **shown, "command_id": sent.command_id}
+    if wait_seconds is None:
+        emit(ctx, {**record, "state": "sent"})
+        note("sent; it waits for the session's writer")
+        return
+    with Follower(ctx.kafka, topic, {number: start}) as follower:
+        taken = taken_up(follower.poll, session_id, sent.command_id, count, wait_seconds)
+    emit(ctx, {**record, "state": "refused" if taken.why else "taken", "seq": taken.seq, "type": taken.type})
+    if taken.why is not None:
+        raise CommandRefused(
+            f"the session's writer refused it at seq {taken.seq}: {taken.why}",
+            wanted="a command that fits the session as it is",
+            todo=f"see 'dalsegno event show {session_id} {taken.seq}'",
+            command_id=sent.command_id,
+        )
+
+
+def taken_up(
+    poll: Callable[[float], list[tuple[int, LogRecord]]],
+    session_id: str,
+    command_id: str,
+    partitions: int,
+    seconds: float,
+) -> TakenUp:
+    """Follow the session's partition until the command became an event or a note. Raises WaitTimeout."""
+    schemas, deadline = SchemaSet.load(), time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        for number, record in poll(min(left, POLL_SECONDS)):
+            event = place(schemas, record.key, record.value, number, partitions)
+            if isinstance(event, Event) and event.session_id == session_id and command_of(event.meta) == command_id:
+                return TakenUp(event.seq, event.type, _why(event))
+    raise WaitTimeout(
+        f"the session's writer did not take up command {command_id} within {seconds:g} s",
+        wanted="a writer of the session that is alive",
+        todo="wait: the command stays in the inbox, and is taken up when the session goes on",
+        command_id=command_id,
+    )
+
+
+def _why(event: Event) -> str | None:
+    """Why a command was refused, by the note that says it; None for an event."""
+    if event.type != "NoteRecorded" or event.body["kind"] not in (NOTE_REFUSED, NOTE_REPEAT):
+        return None
+    data = event.body["data"] or {}
+    try:
+        return str(json.loads(data.get("inline") or b"{}").get("why") or event.body["kind"])
+    except (ValueError, AttributeError):
+        return str(event.body["kind"])
+
+
+def _waiting(ctx: Context, sessions: set[str]) -> dict[tuple[str, str], str]:
+    """What stands in the inbox, by session and subject."""
+    if not sessions:
+        return {}
+    try:
+        with closing(KafkaTransport(ctx.kafka)) as transport:
+            found: list[Command] = Inbox(transport, prefix=ctx.prefix).commands_of(sessions).new()
+    except (Unavailable, NotFound) as error:
+        note(f"the inbox cannot be read, so what was answered and is not taken up yet is not shown: {error.found}")
+        return {}
+    return {(each.session_id, each.subject): "answered, not yet taken up" for each in found if each.subject}

@@ -1,0 +1,290 @@
+"""`dalsegno approval`, `input` and `session cancel`: rows of this machine's shards, the inbox over the memory log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from dalsegno.cli import inbox_sending
+from dalsegno.cli.frame import run
+from dalsegno.cli.inbox_sending import taken_up
+from dalsegno.errors import TopicMissing, WaitTimeout
+from dalsegno.log.inbox import Inbox, take_up
+from dalsegno.log.record import LogRecord
+from dalsegno.model.events import ApprovalGranted, InputProvided
+from dalsegno.model.inbox import Command
+from dalsegno.model.records import Actor
+from dalsegno.testing.builder import SessionBuilder, blob, digest_of
+from dalsegno.testing.memory_log import MemoryLog
+from inbox_lab import ARGUMENTS, Desk, fits
+from reader_lab import PREFIX, House
+
+Say = Callable[..., tuple[str, str]]
+FIRST, SECOND = "plan.1/t1/c0/a1", "plan.1/t1/c1/a1"
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    found = MemoryLog(partitions=1)
+    monkeypatch.setattr(inbox_sending, "KafkaTransport", lambda _: found.connect())
+    monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nobody:1")
+    return found
+
+
+@pytest.fixture
+def say(house: House, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Say:
+    """As the other commands' ``say``, with a broker named (which is the log in memory)."""
+    del log
+    monkeypatch.chdir(house.data.parent)
+
+    def command(*arguments: str, code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()
+        found = run(["--data", str(house.data), "--prefix", PREFIX, *arguments])
+        said = capsys.readouterr()
+        assert found == code, said.err
+        return said.out, said.err
+
+    return command
+
+
+def builder_of(*approvals: str, **fields: Any) -> SessionBuilder:
+    builder = SessionBuilder("s-1", profile="OBSERVED").begin()
+    for approval in approvals:
+        builder.append(
+            "ApprovalRequested", approval_id=approval, subject="TOOL_CALL", subject_id=approval[:-3],
+            arguments_digest=digest_of(approval), **fields,
+        )  # fmt: skip
+    return builder
+
+
+def commands(log: MemoryLog, session: str = "s-1") -> list[Command]:
+    return Inbox(log.connect(), prefix=PREFIX).commands_of([session]).new()
+
+
+def one(log: MemoryLog) -> Any:
+    (command,) = commands(log)
+    assert command.event is not None, command.problem
+    return command.event
+
+
+def test_c37_an_answer_without_an_id_is_refused_while_more_than_one_waits(
+    house: House, say: Say, log: MemoryLog
+) -> None:
+    house.shard(builder_of(FIRST, SECOND).records)
+    _, err = say("approval", "grant", "s-1", code=2)
+    assert f"session s-1 waits for 2: {FIRST}, {SECOND}" in err
+    assert commands(log) == []
+    out, err = say(
+        "approval", "grant", "s-1", SECOND, "--scope", "rule", "--reason", "fine", "--as", "maria", "-o", "json"
+    )
+    assert err == "sent; it waits for the session's writer\n"
+    (command,) = commands(log)
+    assert json.loads(out) == {
+        "session": "s-1", "approval": SECOND, "answer": "grant", "command_id": command.command_id, "state": "sent",
+    }  # fmt: skip
+    assert command.actor == Actor("USER", "maria")
+    assert command.event == ApprovalGranted(
+        approval_id=SECOND, scope="RULE", arguments_digest=digest_of(SECOND), explanation="fine"
+    )
+
+
+def test_c37_an_answer_without_an_id_is_taken_when_exactly_one_waits(house: House, say: Say, log: MemoryLog) -> None:
+    builder = builder_of(FIRST, SECOND)
+    builder.append("ApprovalGranted", approval_id=SECOND, scope="ONCE", meta={"actor_id": "maria"})
+    house.shard(builder.records)
+    say("approval", "deny", "s-1", "--reason", "no")
+    assert (one(log).approval_id, one(log).explanation, one(log).rejection_source) == (FIRST, "no", "USER")
+    _, err = say("approval", "grant", "s-1", SECOND, code=5)
+    assert f"approval {SECOND} is GRANTED by maria already" in err
+
+
+def test_c38_what_was_answered_and_is_not_taken_up_shows(house: House, say: Say) -> None:
+    house.shard(builder_of(FIRST, SECOND, ttl_ms=5000).records)
+    say("approval", "grant", "s-1", FIRST)
+    out, _ = say("approval", "list", "-o", "json")
+    assert {row["approval"]: row["state"] for row in json.loads(out)} == {
+        FIRST: "answered, not yet taken up", SECOND: "open",
+    }  # fmt: skip
+    assert "answered, not yet taken up" in say("approval", "list", "--session", "s-1")[0]
+
+
+def test_lists_show_what_waits_and_with_all_what_does_not(house: House, say: Say) -> None:
+    builder = builder_of(FIRST, SECOND)
+    builder.append("ApprovalDenied", approval_id=FIRST, meta={"actor_id": "otto"})
+    house.shard(builder.records)
+    rows = json.loads(say("approval", "list", "-o", "json")[0])
+    assert [(row["session"], row["approval"], row["subject_id"]) for row in rows] == [("s-1", SECOND, SECOND[:-3])]
+    rows = json.loads(say("approval", "list", "--all", "-o", "json")[0])
+    assert {(row["approval"], row["state"], row["answered_by"]) for row in rows} == {
+        (FIRST, "denied", "otto"), (SECOND, "open", None),
+    }  # fmt: skip
+    assert json.loads(say("input", "list", "-o", "json")[0]) == []
+    assert "no session 's'" in say("approval", "list", "--session", "s", code=4)[1]
+
+
+def test_a_list_is_given_though_the_inbox_cannot_be_read(
+    house: House, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.shard(builder_of(FIRST).records)
+    monkeypatch.setattr(inbox_sending, "KafkaTransport", lambda _: MemoryLog(topics=()).connect())
+    out, err = say("approval", "list", "-o", "json")
+    assert [row["state"] for row in json.loads(out)] == ["open"]
+    assert "the inbox cannot be read, so what was answered and is not taken up yet is not shown" in err
+
+
+def test_only_who_was_asked_may_answer(house: House, say: Say, log: MemoryLog) -> None:
+    house.shard(builder_of(FIRST, addressed_to=["maria", "otto"]).records)
+    _, err = say("approval", "grant", "s-1", "--as", "eva", code=2)
+    assert "is addressed to maria, otto; you are eva" in err
+    assert commands(log) == []
+    say("approval", "grant", "s-1", "--as", "otto")
+    assert one(log).approval_id == FIRST
+
+
+def test_other_arguments_must_be_json(house: House, say: Say, log: MemoryLog, tmp_path: Path) -> None:
+    house.shard(builder_of(FIRST).records)
+    bad, good = tmp_path / "bad.json", tmp_path / "good.json"
+    bad.write_text("{x")
+    good.write_text('{"path": "b"}')
+    assert "no JSON" in say("approval", "grant", "s-1", "--arguments", str(bad), code=2)[1]
+    say("approval", "grant", "s-1", "--arguments", str(good))
+    assert one(log).modified_arguments.inline == b'{"path": "b"}'
+    assert one(log).arguments_digest == digest_of(FIRST)
+
+
+@pytest.mark.parametrize("name", ["s", "s-1~x", "last", "nobody", "\udcff"])
+def test_an_answer_names_exactly_one_session(house: House, say: Say, log: MemoryLog, name: str) -> None:
+    house.shard(builder_of(FIRST).records)
+    code = 2 if name == "\udcff" else 4
+    say("approval", "grant", name, FIRST, code=code)
+    say("session", "cancel", name, "--reason", "r", code=code)
+    assert commands(log) == []
+
+
+def test_what_a_session_never_asked_for_is_not_found(house: House, say: Say) -> None:
+    house.shard(builder_of(FIRST).records)
+    _, err = say("approval", "grant", "s-1", "other", code=4)
+    assert f"session s-1 has no approval other; wanted: one that it asked for; it waits for {FIRST}" in err
+    assert "session s-1 waits for no input" in say("input", "answer", "s-1", "--text", "x", code=4)[1]
+
+
+def test_an_input_is_listed_and_answered(house: House, say: Say, log: MemoryLog) -> None:
+    builder = builder_of()
+    builder.append("InputRequested", request_id="plan.1/q.file", prompt={
+        **blob(b"Which \x1b[31mfile?"), "media_type": "text/plain",
+    })  # fmt: skip
+    house.shard(builder.records)
+    out, _ = say("input", "list")
+    assert "Which \\u001b[31mfile?" in out
+    for wrong in ((), ("--text", "a", "--decline"), ("--json", "{")):
+        say("input", "answer", "s-1", *wrong, code=2)
+    assert commands(log) == []
+    say("input", "answer", "s-1", "--json", '{"file": 1}')
+    event = one(log)
+    assert isinstance(event, InputProvided)
+    assert (event.request_id, event.outcome) == ("plan.1/q.file", "ACCEPTED")
+    assert event.content is not None
+    assert (event.content.inline, event.content.media_type) == (b'{"file": 1}', "application/json")
+    assert json.loads(say("input", "list", "-o", "json")[0])[0]["state"] == "answered, not yet taken up"
+    say("input", "answer", "s-1", "--decline")
+    assert [each.event.outcome for each in commands(log)] == ["ACCEPTED", "DECLINED"]  # type: ignore[union-attr]
+
+
+def test_a_session_is_cancelled_unless_it_has_ended(house: House, say: Say, log: MemoryLog) -> None:
+    builder = builder_of()
+    house.shard(builder.records)
+    assert "an empty --reason" in say("session", "cancel", "s-1", "--reason", " ", code=2)[1]
+    say("session", "cancel", "s-1", "--reason", "no money")
+    assert (one(log).reason, commands(log)[0].actor.kind) == ("no money", "OPERATOR")
+
+
+def test_a_session_that_has_ended_is_not_cancelled(house: House, say: Say, log: MemoryLog) -> None:
+    builder = builder_of()
+    builder.append("SessionCompleted", outcome="SUCCESS")
+    house.shard(builder.records)
+    assert "session s-1 is COMPLETED already" in say("session", "cancel", "s-1", "--reason", "r", code=5)[1]
+    assert commands(log) == []
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+class Writing:
+    """Stands for the follower: when it is polled, the session's writer takes up what waits."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk, self.done = desk, 0
+
+    def __enter__(self) -> Writing:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        return
+
+    def poll(self, _: float) -> list[tuple[int, LogRecord]]:
+        for command in self.desk.commands.new():
+            take_up(self.desk.session, self.desk.inbox, command, self.desk.state(), fits)
+        partition = self.desk.publisher.partition_of("s:1")
+        records = self.desk.log.records("t.events", partition)
+        new, self.done = records[self.done :], len(records)
+        return [(partition, record) for record in new]
+
+
+@pytest.fixture
+def waited(house: House, say: Say, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
+    """Grants the approval that a living writer asks for, and waits."""
+    desk = Desk().begin()
+    builder = SessionBuilder("s:1", profile="OBSERVED").begin()
+    builder.append(
+        "ApprovalRequested", approval_id="a", subject="TOOL_CALL", subject_id="c", arguments_digest=ARGUMENTS
+    )
+    house.shard(builder.records)
+    desk.ask("a")
+    monkeypatch.setattr(inbox_sending, "KafkaTransport", lambda _: desk.log.connect())
+    monkeypatch.setattr(inbox_sending, "Follower", lambda *_: Writing(desk))
+    # The desk's topics have another prefix than the shard here.
+    monkeypatch.setattr(inbox_sending, "topic_name", lambda _, name: f"t.{name}")
+    monkeypatch.setattr(inbox_sending, "Inbox", lambda transport, **_: Inbox(transport, prefix="t"))
+
+    def command(*more: str, code: int = 0) -> tuple[str, str]:
+        return say("approval", "grant", "s:1", "a", "--wait", "5", "-o", "json", *more, code=code)
+
+    return command
+
+
+def test_with_wait_the_command_says_at_which_seq_it_became_an_event(waited: Callable[..., tuple[str, str]]) -> None:
+    found = json.loads(waited()[0])
+    assert (found["state"], found["seq"], found["type"]) == ("taken", 4, "ApprovalGranted")
+
+
+def test_a_refusal_ends_the_wait_with_its_reason(waited: Callable[..., tuple[str, str]]) -> None:
+    """The second answer is a repeat: this machine's shard does not know the first yet."""
+    waited()
+    out, err = waited(code=3)
+    assert (json.loads(out)["state"], json.loads(out)["type"]) == ("refused", "NoteRecorded")
+    assert "the session's writer refused it at seq 5: APPROVAL a is GRANTED" in err
+
+
+def test_a_wait_that_is_in_vain_says_that_the_command_stays() -> None:
+    with pytest.raises(WaitTimeout, match="did not take up command c within 0") as caught:
+        taken_up(lambda _: [], "s", "c", 1, 0.01)
+    assert "stays in the inbox" in caught.value.todo
+
+
+def test_what_is_no_event_of_the_session_is_passed_over() -> None:
+    garbage = [(0, LogRecord(0, key, b"x", 0, 0)) for key in (None, b"x", b"s:1:" + b"0" * 64)]  # type: ignore[arg-type]
+    with pytest.raises(WaitTimeout):
+        taken_up(lambda _: garbage, "s", "c", 1, 0.01)
+
+
+def test_the_inbox_topic_must_be_there(house: House, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.shard(builder_of(FIRST).records)
+    missing = MemoryLog(topics=[f"{PREFIX}.events"])
+    monkeypatch.setattr(inbox_sending, "KafkaTransport", lambda _: missing.connect())
+    _, err = say("approval", "grant", "s-1", code=TopicMissing.exit_code)
+    assert f"topic {PREFIX}.inbox does not exist" in err
