@@ -80,7 +80,7 @@ def evaluate(
     """``approved``: somebody granted the call and changed its arguments. What they are now may still be denied; that
     it needs an approval counts as done. Raises nothing: arguments that are none are denied."""
     try:
-        arguments = canonical(read_arguments(call.arguments))
+        arguments = canonical(read_arguments(call.arguments or b"{}"))
     except ValueError as unreadable:
         reason = f"the arguments cannot be read: {unreadable}"
         input = _input(call, canonical(call.arguments.hex()), stage, labels, session)

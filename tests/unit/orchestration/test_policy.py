@@ -80,7 +80,7 @@ def test_an_expression_that_errors_denies_and_is_recorded() -> None:
     assert found.looked_at[0].error == "no such key"
 
 
-@pytest.mark.parametrize("raw", [b"", b"[]", b'{"a":1,"a":2}', b'{"n":9223372036854775808}', b'{"n":NaN}', b"\xff"])
+@pytest.mark.parametrize("raw", [b" ", b"[]", b'{"a":1,"a":2}', b'{"n":9223372036854775808}', b'{"n":NaN}', b"\xff"])
 def test_arguments_that_are_none_are_denied(raw: bytes) -> None:
     found = said(Policy(), raw)
     assert found.decision == "DENY"
