@@ -19,6 +19,7 @@ from dalsegno.cli.session_diff import diff
 from dalsegno.cli.session_export import export
 from dalsegno.cli.session_fork import fork
 from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, json_event, json_step, mark, step_line
+from dalsegno.cli.session_step import step
 from dalsegno.cli.session_tail import tail
 from dalsegno.cli.session_verify import verify
 from dalsegno.cli.times import moment
@@ -192,5 +193,5 @@ def _json_superseded(lost: Superseded) -> dict[str, Any]:
     return {**json_event(lost.event), "on_path": lost.on_path}
 
 
-for each in (export, verify, amend, tail, fork, diff, cancel):
+for each in (export, verify, amend, tail, fork, diff, step, cancel):
     command.add_command(each)

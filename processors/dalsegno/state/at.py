@@ -7,7 +7,7 @@ path's end at that seq. Nothing is written. ``held`` and ``superseded`` are of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -75,12 +75,7 @@ class SessionAt:
 
     def open(self) -> list[tuple[str, str]]:
         """Kind and id of the operations, turns and stages that were open."""
-        if not any(self.state.open):
-            return []
-        touched = self._ops.cells
-        found = {row_id for row_id in self._open_below() if row_id not in touched}
-        found.update(row_id for row_id, cell in touched.items() if cell.row is not None and is_open(row_id, cell.row))
-        return [(str(kind), str(id)) for kind, id in sorted(found, key=id_part)]
+        return open_now(self.state, self._ops, self._open_below)
 
     def _of(self, projection: str) -> SessionRows:
         rows = self._rows.get(projection)
@@ -97,6 +92,16 @@ def _all(table: CellTable) -> list[tuple[RowId, Any]]:
     table.load_all()
     found = [(row_id, cell.row) for row_id, cell in table.cells.items() if cell.row is not None]
     return sorted(found, key=lambda each: id_part(each[0]))
+
+
+def open_now(state: SessionState, ops: CellTable, open_below: Callable[[], Iterable[RowId]]) -> list[tuple[str, str]]:
+    """Kind and id of what is open: what was so at the rung, unless it was touched since, and what is so since."""
+    if not any(state.open):
+        return []
+    touched = ops.cells
+    found = {row_id for row_id in open_below() if row_id not in touched}
+    found.update(row_id for row_id, cell in touched.items() if cell.row is not None and is_open(row_id, cell.row))
+    return [(str(kind), str(id)) for kind, id in sorted(found, key=id_part)]
 
 
 def is_open(row_id: RowId, op: OpState) -> bool:
@@ -125,29 +130,29 @@ class Opening:
         window_events: int,
     ) -> None:
         self._kv, self._journal, self._gather, self._chosen = kv, journal, gather, chosen
-        self._session_id, self._head = session_id, head
-        self._window_events = window_events
+        self.session_id, self.head = session_id, head
+        self.window_events = window_events
 
     def at(self, seq: int, tables: Sequence[ProjectionTables], partition: int) -> SessionAt:
         """``seq``: of an event of the path. Raises StoreDamaged."""
-        window = window_of(seq, self._window_events)
-        below = self._rung(window - 1) if window else None
-        events, stubs = self._stretch(seq, window, None if below is None else below[1])
-        session = self._session(window, tables, partition)
+        window = window_of(seq, self.window_events)
+        below = self.rung(window - 1) if window else None
+        events, stubs = self.stretch(seq, window, None if below is None else below[1])
+        session = self.session_at_rung(window, tables, partition)
         session.state = SessionState() if below is None else below[0]
         folder = Folder([each.projection for each in tables], None)
         for event in events[:-1]:
-            self._fold(folder, session, event)
+            self.fold(folder, session, event)
         for rows in session.rows:
             rows.take_changed()
         last = events[-1]
-        verdict = self._fold(folder, session, last)
-        found = SessionAt(session, tables, last, verdict, len(events), lambda: self._open_at_rung(window - 1))
+        verdict = self.fold(folder, session, last)
+        found = SessionAt(session, tables, last, verdict, len(events), lambda: self.open_at_rung(window - 1))
         session.head, session.facts = SessionHead(last.seq, last.hash, last.epoch, stubs=stubs), None
         folder.finish(session)
         return found
 
-    def _session(self, window: int, tables: Sequence[ProjectionTables], partition: int) -> Session:
+    def session_at_rung(self, window: int, tables: Sequence[ProjectionTables], partition: int) -> Session:
         """With the rows as of the rung that closes the window below, or with none."""
         nothing = MemoryStore()
         reader = RungReader(self._kv, window - 1) if window else nothing
@@ -156,18 +161,18 @@ class Opening:
             for each in tables
             if each.totals is not None
         }
-        return Session(self._session_id, reader, tuple(tables), totals, partition, with_forks=False)
+        return Session(self.session_id, reader, tuple(tables), totals, partition, with_forks=False)
 
-    def _fold(self, folder: Folder, session: Session, event: Event) -> Verdict:
+    def fold(self, folder: Folder, session: Session, event: Event) -> Verdict:
         if is_fork(event):
-            take_over(self._journal, self._gather, self._session_id, event, session.lifecycle())
+            take_over(self._journal, self._gather, self.session_id, event, session.lifecycle())
         return folder.fold(session, event)
 
-    def _open_at_rung(self, window: int) -> Iterator[RowId]:
+    def open_at_rung(self, window: int) -> Iterator[RowId]:
         """Ids of what was open at the rung that closes this window: what is open to this day and no older, and what
         was changed since. Of all the operations there ever were, none is looked at where nothing is open today."""
-        prefix = OPS_SPEC.prefix + text_part(self._session_id)
-        left = sum(state_of(self._session_id, self._head).open)
+        prefix = OPS_SPEC.prefix + text_part(self.session_id)
+        left = sum(state_of(self.session_id, self.head).open)
         rows = scan_prefix(self._kv, STATE, prefix) if left and window >= 0 else iter(())
         for key, raw in rows:
             row_id = take_id(key, len(prefix))
@@ -189,50 +194,50 @@ class Opening:
 
     # --- the path ------------------------------------------------------------------------------------------------
 
-    def _rung(self, window: int) -> tuple[SessionState, bytes]:
+    def rung(self, window: int) -> tuple[SessionState, bytes]:
         """The lifecycle at the rung that closes this window, and the hash of its event."""
-        raw = self._kv.get(STATE, image_key(head_key(self._session_id), window))
+        raw = self._kv.get(STATE, image_key(head_key(self.session_id), window))
         if raw is None:
-            raise self._damaged(f"the ladder of session {self._session_id} lacks the rung of window {window}")
+            raise self._damaged(f"the ladder of session {self.session_id} lacks the rung of window {window}")
         try:
             rung = read_rung(raw)
             return msgspec.convert(rung.state, SessionState), rung.hash
         except msgspec.MsgspecError as error:
-            raise self._damaged(f"a rung of session {self._session_id} has another shape: {error}") from error
+            raise self._damaged(f"a rung of session {self.session_id} has another shape: {error}") from error
 
-    def _stretch(self, seq: int, window: int, below: bytes | None) -> Stretch:
+    def stretch(self, seq: int, window: int, below: bytes | None) -> Stretch:
         """The events above the rung ``below`` up to ``seq``."""
-        first = window * self._window_events + 1
-        if self._head.amended:
+        first = window * self.window_events + 1
+        if self.head.amended:
             records, path = self._chosen()
             stubs = records.amended.stubs
             hashes = path.hashes[first - 1 : seq]
             joined = first == 1 or path.hashes[first - 2] == below
-            events = list(events_of(self._journal, self._session_id, records, hashes, first_seq=first))
+            events = list(events_of(self._journal, self.session_id, records, hashes, first_seq=first))
             count = sum(hash_ in stubs for hash_ in path.hashes[:seq])
         else:
-            chain = list(chain_down(self._kv, self._session_id, *self._top(window), first - 1))[::-1]
+            chain = list(chain_down(self._kv, self.session_id, *self._top(window), first - 1))[::-1]
             joined = chain[0][2].prev_hash == below
             found = chain[: seq - first + 1]
-            events = [self._journal.event(self._session_id, at, hash_, entry.offset) for at, hash_, entry in found]
+            events = [self._journal.event(self.session_id, at, hash_, entry.offset) for at, hash_, entry in found]
             count = 0
         if not joined:
-            raise self._damaged(f"the path of session {self._session_id} does not pass its rung at seq {first - 1}")
+            raise self._damaged(f"the path of session {self.session_id} does not pass its rung at seq {first - 1}")
         return Stretch(events, count)
 
     def _top(self, window: int) -> tuple[int, bytes]:
         """The last known place of the path in this window: its rung, if the path goes on above it, else its end."""
-        rung = (window + 1) * self._window_events
-        if self._head.seq > rung:
-            return rung, self._rung(window)[1]
-        return self._head.seq, self._head.hash or b""
+        rung = (window + 1) * self.window_events
+        if self.head.seq > rung:
+            return rung, self.rung(window)[1]
+        return self.head.seq, self.head.hash or b""
 
     def _damaged(self, found: str) -> StoreDamaged:
         return StoreDamaged(
             found,
             wanted="rows of one fold",
             todo="fold the projection lifecycle again from the journal",
-            session=self._session_id,
+            session=self.session_id,
         )
 
 

@@ -39,6 +39,7 @@ from dalsegno.state.layout import Counts, IndexEntry, JournalEntry, Position, Se
 from dalsegno.state.rebuild import Marks, read_marks, recompute_digests
 from dalsegno.state.session import HEAD_SPEC, LIFECYCLE_SPECS
 from dalsegno.state.tables import LIFECYCLE, ProjectionTables, TableSpec
+from dalsegno.state.walk import Walk
 
 
 class Waiting(NamedTuple):
@@ -154,9 +155,8 @@ class ShardReads:
 
         Raises NotFound where the path has no such event, SnapshotIncompatible, StoreDamaged.
         """
-        head = self.head(session_id)
-        if head is None:
-            raise NotFound(f"no session {session_id} in {self._where}", session=session_id)
+        opening, tables, partition = self._opening(session_id)
+        head = opening.head
         if not FIRST_SEQ <= seq <= head.seq:
             raise NotFound(
                 f"session {session_id} has no event at seq {seq}",
@@ -165,16 +165,11 @@ class ShardReads:
                 session=session_id,
                 seq=seq,
             )
-        position = self.position()
-        self._check_version(LIFECYCLE, LIFECYCLE_VERSION, position)
-        stored = position.digests
-        tables = [
-            each for name, each in self._tables.items() if name in stored and stored[name].version == each.version
-        ]
-        journal = Journal(self.kv, self.schemas)
-        chosen = partial(self.chosen, session_id)
-        opening = Opening(self.kv, journal, session_id, head, chosen, self.records, self._window_events)
-        return opening.at(seq, tables, position.cursor.partition)
+        return opening.at(seq, tables, partition)
+
+    def walk(self, session_id: str) -> Walk:
+        """To stand at one event of the session after the other. Raises NotFound, SnapshotIncompatible, StoreDamaged."""
+        return Walk(*self._opening(session_id))
 
     def waiting(self) -> Iterator[Waiting]:
         """Records that hold their sessions until this build can read or fold them."""
@@ -234,6 +229,22 @@ class ShardReads:
             yield int.from_bytes(key, "big"), JournalEntry.decode(raw)
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _opening(self, session_id: str) -> tuple[Opening, list[ProjectionTables], int]:
+        """With the tables of the rows that can be folded here, and the partition."""
+        head = self.head(session_id)
+        if head is None:
+            raise NotFound(f"no session {session_id} in {self._where}", session=session_id)
+        position = self.position()
+        self._check_version(LIFECYCLE, LIFECYCLE_VERSION, position)
+        stored = position.digests
+        tables = [
+            each for name, each in self._tables.items() if name in stored and stored[name].version == each.version
+        ]
+        journal = Journal(self.kv, self.schemas)
+        chosen = partial(self.chosen, session_id)
+        opening = Opening(self.kv, journal, session_id, head, chosen, self.records, self._window_events)
+        return opening, tables, position.cursor.partition
 
     def _gathered(self, session_id: str) -> Gathered:
         return gathered(Journal(self.kv, self.schemas), session_id, self.records(session_id))
