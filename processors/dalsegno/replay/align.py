@@ -24,7 +24,7 @@ _ALONE: Final = 2
 _COST_MAX: Final = 512
 """Up to 256 elements without a partner are placed at the least cost, whatever the length; some 100 ms of work."""
 _COST_MAX_BEHIND_CUT: Final = 64
-"""Less where many searches follow one another: 2 x 100,000 elements without any order in common took 15 s."""
+"""Less where many searches follow one another: 2 x 100,000 elements without any order in common take up to 50 s."""
 
 _NOWHERE: Final = -1
 
