@@ -166,6 +166,8 @@ class Contexts:
     # --- packs -------------------------------------------------------------------------------------------------------
 
     def _items(self, asked: Asked) -> list[Mapping[str, Any]]:
+        if _is_of_the_decider(asked):
+            raise LeftOut("own-builder")
         if asked.pack is None:
             raise LeftOut(self._lost(asked.place))
         chain = []
@@ -204,6 +206,13 @@ class Contexts:
             seen.messages.append(chat.result(told.event.type, told.event.body, id))
         else:
             seen.messages.append(self._message(told, seen.omitted))
+
+
+def _is_of_the_decider(asked: Asked) -> bool:
+    """Its packs say nothing of the system message, which follows from the workflow's documents."""
+    content = asked.documents.get("HARNESS_BUILD")
+    build = None if content is None or content["inline"] is None else chat.parsed(chat.text_of(content))
+    return isinstance(build, dict) and "decider" in build
 
 
 def _tools_of_stage(asked: Asked) -> Sequence[str] | None:

@@ -43,7 +43,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """What is read of which event; all else is neither fetched nor searched for secrets."""
 _TEXTS: Final = frozenset({"TEXT", "TOOL_CALL"})
-_CATALOGUES: Final = frozenset({"TOOL_CATALOG", "WORKFLOW"})
+_DOCUMENTS: Final = frozenset({"TOOL_CATALOG", "WORKFLOW", "HARNESS_BUILD"})
 
 
 class SessionReading:
@@ -118,5 +118,5 @@ def _drop_unneeded(type_: str, slim: dict[str, Any]) -> None:
     for name in ("parts", "output"):
         if name in slim:
             slim[name] = [part if part["kind"] in _TEXTS else {**part, "blob": None} for part in slim[name]]
-    if type_ == "ConfigPinned" and slim["kind"] not in _CATALOGUES:
+    if type_ == "ConfigPinned" and slim["kind"] not in _DOCUMENTS:
         slim["content"] = None

@@ -109,6 +109,16 @@ def packed(*items: dict[str, Any], **fields: Any) -> list[Told]:
     return chat.pack("p", *items, **fields).ask("i1", pack_id="p").answer("a").told[1:]
 
 
+def orchestrated() -> list[Told]:
+    """A session whose harness is the product's own."""
+    chat = Chat().user("go")
+    build = blob(b'{"builder":1,"cel_engine":"x","decider":1,"harness":"dalsegno"}')
+    pin = {"kind": "HARNESS_BUILD", "name": "main", "digest": build["digest"], "content": build}
+    chat.add("ConfigPinned", effective="NEXT_TURN", **pin)
+    chat.add("TurnStarted", turn_id="t")
+    return chat.pack("p", item("m1", 0)).ask("i1", pack_id="p").answer("a").told
+
+
 def message(**fields: Any) -> list[Told]:
     chat = Chat()
     chat.add("MessageReceived", message_id="m1", role="USER", parts=[part(**fields)])
@@ -134,6 +144,7 @@ MISSED: list[tuple[str, Callable[[], list[Told]]]] = [
     ("call-without-result", lambda: asked().answer("", "i1", [("c", "ls", "{}")]).ask("i2").answer("b", "i2").told),
     ("half-a-pair", lambda: packed(item("m1", 0), item("i0", 1))),
     ("half-a-pair", lambda: packed(item("m1", 0), item("c0", 1, "TOOL_RESULT"))),
+    ("own-builder", orchestrated),
     ("item-unknown", lambda: packed(item("m9", 0))),
     ("item-unknown", lambda: packed(item("m1", 0), base="p0")),
     ("item-not-whole", lambda: packed(item("m1", 0, mode="REFERENCE"))),
