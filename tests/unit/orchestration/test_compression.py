@@ -24,7 +24,7 @@ from examples import examples
 LONG = "the same again " * 20
 ALWAYS = Triggers(tokens=0)
 
-texts = st.sampled_from(["", "a", LONG, LONG + "!", "other " * 40])
+texts = st.sampled_from(["", "a", LONG, LONG + "!", "other " * 400])
 names = st.sampled_from(["read", "bash", "write"])
 calls = st.lists(st.tuples(names, st.sampled_from(["OK", "OK", "ERROR", "REJECTED", "FAILED"]), texts), max_size=4)
 steps = st.lists(
@@ -207,6 +207,15 @@ def test_a_result_that_a_mask_would_not_shorten_stays() -> None:
     transcript = Transcript()
     transcript.turn("", [("bash", "OK", "short"), ("bash", "OK", LONG)])
     assert applied(transcript, rule("MASK")).forgotten == ("work.1/t1/c1",)
+
+
+def test_what_is_masked_is_not_masked_again_though_that_would_be_shorter_still() -> None:
+    transcript = Transcript()
+    transcript.turn("", [("bash", "OK", "x" * 10_000)])
+    applied(transcript, rule("MASK"))
+    masked = transcript.held()["work.1/t1/c0"]
+    assert len(rendering.masked(masked)) < masked.size
+    assert transcript.due(configuration([rule("MASK"), rule("DEDUP")])) is None
 
 
 @pytest.mark.parametrize(
