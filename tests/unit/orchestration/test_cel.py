@@ -225,7 +225,7 @@ def in_processes(texts: list[str], processes: int) -> set[str]:
 
 def test_every_condition_has_one_outcome_in_all_processes() -> None:
     texts = [text for text, _ in TAKEN] + ["call.arguments.path == 'x'", "call.arguments.big + 1 > 0"]
-    assert len(in_processes(texts, min(50, examples(4)))) == 1
+    assert len(in_processes(texts, min(50, examples(5)))) == 1
 
 
 def test_the_engine_is_named_with_its_version() -> None:
