@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 import uuid_utils
 
-from dalsegno.errors import DalsegnoError, InvalidEvent, RecordDamaged, Usage, WaitTimeout
+from dalsegno.errors import DalsegnoError, InvalidEvent, RecordDamaged, Unavailable, Usage, WaitTimeout
 from dalsegno.log.codec import check, decode_record, encode_record
 from dalsegno.log.contents import move_out, put_away
 from dalsegno.log.history import STALL_SECONDS
@@ -136,6 +136,8 @@ class Inbox:
         command = replace(nobody, actor=actor, event_type=found["event_type"])
         try:
             return replace(command, event=self._event(found["event_type"], found["payload"]))
+        except Unavailable:  # of the blob store: the command waits
+            raise
         except (DalsegnoError, ValueError, msgspec.ValidationError) as error:
             problem = error.found if isinstance(error, DalsegnoError) else f"its fields are no JSON: {error}"
             return replace(command, problem=problem)
@@ -144,7 +146,9 @@ class Inbox:
         if type_ not in ASKABLE:
             raise Usage(f"no {type_} may be asked for")
         content = payload["inline"] if self._blobs is None else self._blobs.get(payload)
-        fields = strict_json(content or b"")
+        if content is None:
+            raise ValueError("they lie in a blob store, and this writer was given none")
+        fields = strict_json(content)
         if not isinstance(fields, dict):
             raise ValueError(f"a {type(fields).__name__} is no object")
         kind: type[NewEvent] = getattr(events, type_)
@@ -246,10 +250,11 @@ def _key(session_id: str, command_id: str) -> bytes:
 def _parse_key(key: bytes | None) -> tuple[str, str] | None:
     """Session and command; read from the right, since the id of a session may hold colons."""
     try:
-        session_id, colon, command_id = (key or b"").decode().rpartition(":")
-    except UnicodeDecodeError:
+        session_id, _, command_id = (key or b"").decode().rpartition(":")
+        check_command_id(command_id)
+    except (UnicodeDecodeError, Usage):
         return None
-    return (session_id, command_id) if colon and session_id and command_id else None
+    return (session_id, command_id) if session_id else None
 
 
 def _checked(schemas: SchemaSet, type_: str, fields: Mapping[str, Any], *, from_json: bool = False) -> dict[str, Any]:

@@ -48,6 +48,8 @@ ASKABLE: Final = frozenset(
 )
 """Types of events that may be asked for."""
 _BY_PEOPLE: Final = frozenset({APPROVAL, INPUT})
+_WHY_MAX: Final = 500
+"""Characters of a reason: it may quote what came from outside."""
 _ANSWERED: Final = frozenset({GRANTED, DENIED, DONE})
 
 Fits: TypeAlias = Callable[[Blob, Blob], str | None]
@@ -149,10 +151,13 @@ def settle(command: Command, state: InboxState, fits: Fits) -> Settled:
 
 
 def refuse(command: Command, why: str, fate: Fate = Fate.REFUSED) -> Settled:
-    """A note that says why the command did not become what it asks for."""
+    """A note that says why the command did not become what it asks for. It always fits into an event, whatever the
+    command holds: else nobody could get past that command."""
+    why = why[:_WHY_MAX]
     said = {
-        "command_id": command.command_id, "event_type": command.event_type, "subject": command.subject,
-        "actor_kind": command.actor.kind, "actor_id": command.actor.id, "why": why,
+        "command_id": command.command_id, "event_type": bounded(command.event_type),
+        "subject": bounded(command.subject), "actor_kind": command.actor.kind, "actor_id": bounded(command.actor.id),
+        "why": why,
     }  # fmt: skip
     content = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
     data = Blob(digest=sha256(content).digest(), size=len(content), media_type="application/json", inline=content)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from dalsegno import blob, events, inline_blob
-from dalsegno.errors import EventTooLarge, InvalidEvent, Usage, WaitTimeout
+from dalsegno.errors import EventTooLarge, InvalidEvent, Unavailable, Usage, WaitTimeout
 from dalsegno.log.codec import encode_record
 from dalsegno.log.inbox import Inbox, check_command_id
 from dalsegno.log.topics import wanted_topics
@@ -297,8 +298,46 @@ def test_what_is_no_command_is_noted_and_taken_out(desk: Desk, value: bytes, why
     assert desk.waiting() == []
 
 
+def test_a_note_fits_into_an_event_whatever_the_command_holds(desk: Desk) -> None:
+    large = "x" * 300_000
+    desk.grant("x" * 60_000, actor=("USER", large))
+    command_record(desk, "s:1:y", written(large, b"{}", command_id="y"))
+    desk.ask("a1", addressed_to=[large])
+    desk.grant("a1")
+    assert fates(desk.drain()) == [Fate.REFUSED] * 3
+    notes = [each.body["data"]["size"] for each in desk.events() if each.type == "NoteRecorded"]
+    assert max(notes) < 2000
+    assert desk.waiting() == []
+
+
+def test_fields_that_lie_in_a_store_that_nobody_gave_are_refused(desk: Desk, tmp_path: Path) -> None:
+    sender = Inbox(desk.publisher.transport, prefix="t", blobs=Blobs(FolderStore(tmp_path)))
+    desk.ask("a1")
+    event = events.ApprovalGranted(approval_id="a1", arguments_digest=ARGUMENTS, explanation="x" * 70_000)
+    sender.send("s:1", event, actor=MARIA)
+    assert [each.why for each in desk.drain()] == [
+        "its fields are no JSON: they lie in a blob store, and this writer was given none"
+    ]
+
+
+def test_a_store_that_does_not_answer_refuses_nothing(desk: Desk, tmp_path: Path) -> None:
+    class Away(Blobs):
+        def get(self, blob: Any) -> bytes:
+            raise Unavailable(f"no store for {blob['digest'].hex()}")
+
+    desk.ask("a1")
+    desk.grant("a1")
+    desk.inbox = Inbox(desk.publisher.transport, prefix="t", blobs=Away(FolderStore(tmp_path)))
+    desk.commands = desk.inbox.commands_of(["s:1"])
+    with pytest.raises(Unavailable, match="no store"):
+        desk.drain()
+    desk.inbox = Inbox(desk.publisher.transport, prefix="t")
+    desk.commands = desk.inbox.commands_of(["s:1"])
+    assert fates(desk.drain()) == [Fate.TAKEN]
+
+
 def test_what_has_no_key_of_a_command_or_another_sessions_is_left_alone(desk: Desk) -> None:
-    for key in ("", "s", ":x", "s:1:", "s:2:x", "other:s:1:x"):
+    for key in ("", "s", ":x", "s:1:", "s:2:x", "other:s:1:x", "s:1:" + "x" * 101, "s:1:a\n"):
         command_record(desk, key, b"garbage")
     desk.log.put(INBOX, desk.inbox.partition_of("s:1"), b"\xff:x", b"garbage")
     desk.log.put(INBOX, desk.inbox.partition_of("s:1"), None, b"garbage")
@@ -350,7 +389,7 @@ def test_what_no_writer_could_append_is_refused_before_it_is_sent(desk: Desk) ->
     assert desk.log.records(INBOX) == []
 
 
-def test_a_large_content_goes_through_the_store(desk: Desk, tmp_path: Any) -> None:
+def test_a_large_content_goes_through_the_store(desk: Desk, tmp_path: Path) -> None:
     large = events.InputProvided(request_id="q1", outcome="ACCEPTED", content=blob(b"x" * 100_000))
     with pytest.raises((InvalidEvent, EventTooLarge)):
         desk.send(large)
