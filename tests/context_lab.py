@@ -28,10 +28,9 @@ from dalsegno.orchestration.documents import (
     Workflow,
 )
 from dalsegno.projections.decider import rendering
-from dalsegno.projections.decider.calls import RESULTS
-from dalsegno.projections.decider.context import ANSWER, BETWEEN, FOLDS, MEANWHILE
+from dalsegno.projections.decider.context import FOLDS
 from dalsegno.projections.decider.rows import ITEM, Head, Item, Packed
-from dalsegno.projections.decider.table import MemoryRows, put_item
+from dalsegno.projections.decider.table import ANSWER, BETWEEN, MEANWHILE, RESULTS, MemoryRows, put_item
 
 AGENT = Agent(provider="scripted", model="m-1", prompt="main", params={"temperature": 0})
 STAGE = "work.1"
