@@ -34,9 +34,8 @@ from dalsegno.model.lifecycle.state import bounded
 from dalsegno.orchestration.canonical import canonical
 from dalsegno.orchestration.documents import Agent, Recipe, Tokenizer, ToolSpec
 from dalsegno.projections.decider import rendering
-from dalsegno.projections.decider.calls import RESULTS
-from dalsegno.projections.decider.context import ANSWER
 from dalsegno.projections.decider.rows import Item, Packed
+from dalsegno.projections.decider.table import ANSWER, RESULTS
 
 SYSTEM: Final = "system"
 TOOLS: Final = "tools"

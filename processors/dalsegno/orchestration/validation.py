@@ -126,16 +126,25 @@ def _by_schema(schema: dict[str, Any], output: bytes) -> Judgement:
         value = read_json(output)
     except ValueError as error:
         return Judgement("REJECT", findings=(_finding("not_json", f"the output: {_no_json(error)}"),))
+    found = against_schema(schema, value)
+    if found is None:
+        return Judgement("ERROR", findings=(_finding("schema", "the schema cannot be used"),))
+    return Judgement("REJECT" if found else "PASS", findings=found)
+
+
+def against_schema(schema: Mapping[str, Any], value: Any) -> tuple[Finding, ...] | None:
+    """What in a value is not as a JSON Schema wants it, the same in every version of the library; None: the schema is
+    none."""
     kind = validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         kind.check_schema(schema)
         # An empty registry: no schema is fetched from anywhere.
         errors = list(kind(schema, registry=Registry()).iter_errors(value))
-    except Exception as error:  # a library over a foreign schema: whatever it raises, there is no verdict
-        return Judgement("ERROR", findings=(_finding("schema", f"the schema cannot be used: {type(error).__name__}"),))
+    except Exception:  # a library over a foreign schema: whatever it raises, there is no verdict
+        return None
     findings = {_schema_finding(error): None for error in errors}
     ordered = sorted(findings, key=lambda each: (each.location or "", each.code, each.message))
-    return Judgement("REJECT" if ordered else "PASS", findings=tuple(ordered[:_FINDINGS]))
+    return tuple(ordered[:_FINDINGS])
 
 
 def _schema_finding(error: Any) -> Finding:

@@ -194,5 +194,6 @@ def test_anything_else_is_inconclusive_and_says_why(answer: str, found: str) -> 
 
 def test_half_a_surrogate_pair_does_not_reach_an_event() -> None:
     said = read_judge('{"verdict": "PASS", "findings": ["\\ud800!", {"message": "m", "location": "\\udfff"}]}')
-    assert (said.findings[0].message, said.findings[1].location) == ("\ufffd!", "\ufffd")
+    assert said.verdict == "INCONCLUSIVE"
+    said.findings[0].message.encode()
     by_schema(b'"\\ud800"', {"type": "integer"}).findings[0].message.encode()

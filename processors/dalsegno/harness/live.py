@@ -1,0 +1,157 @@
+"""The live loop: decide, append, act, append.
+
+(1) append what is due until nothing is; (2) take up one command of the inbox, or one answer of a port, as a fact, and
+begin again at (1); (3) where there is neither, append the intents of what is outstanding and begin it, each in a thread
+of its own; (4) wait for the first answer, command or deadline. A crash between any two steps loses nothing that was
+appended, and what was begun is in the log before it is begun.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple, Protocol
+
+from dalsegno.errors import InvalidEvent
+from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.performing import Ports, act_of, intent_of, too_late
+from dalsegno.model.events import NewEvent
+from dalsegno.orchestration.work import Work, outstanding
+
+THREADS: Final = 16
+LOOK_SECONDS: Final = 0.5
+"""How often the inbox is looked at while nothing else happens."""
+
+
+class Mail(Protocol):
+    """What others ask of the session."""
+
+    def take_up(self, conductor: Conductor) -> bool:
+        """Take up one command, if there is one: whether there was."""
+        ...
+
+
+class NoMail:
+    """Nobody asks anything."""
+
+    def take_up(self, _conductor: Conductor) -> bool:
+        return False
+
+
+class Stopped(NamedTuple):
+    """Why the loop ended: ``ENDED`` the session is over, ``PAUSED``, ``WAITING`` nothing is under way and nobody
+    answered in time. ``waits_for``: ids of what is open then."""
+
+    why: str
+    waits_for: tuple[str, ...] = ()
+
+
+class Live:
+    """Runs one session until it ends or waits for people. ``patience_seconds``: how long it waits for them (None: for
+    ever)."""
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        ports: Ports,
+        mail: Mail | None = None,
+        *,
+        patience_seconds: float | None = None,
+        waiting: Callable[[tuple[str, ...]], None] = lambda _ids: None,
+    ) -> None:
+        self.conductor = conductor
+        self._ports = ports
+        self._mail = NoMail() if mail is None else mail
+        self._patience = patience_seconds
+        self._waiting = waiting
+        self._answers: queue.SimpleQueue[tuple[Work, NewEvent | BaseException]] = queue.SimpleQueue()
+        self._begun: set[Work] = set()
+        self._running = 0
+
+    def run(self) -> Stopped:
+        """Raises what an append raises: the session is broken then, and must be resumed."""
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="port") as pool:
+            try:
+                return self._run(pool)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, pool: ThreadPoolExecutor) -> Stopped:
+        patient_since: int | None = None
+        told = False
+        while True:
+            self.conductor.drain()
+            head = self.conductor.rows.head_row
+            if head is None or head.status in ("ENDED", "CREATED"):
+                return Stopped("ENDED")
+            if self._mail.take_up(self.conductor) or self._take_answer(None):
+                patient_since, told = None, False
+                continue
+            if head.status == "PAUSED":
+                return Stopped("PAUSED")
+            works = outstanding(self.conductor.world)
+            if self._begin(pool, works):
+                continue
+            now = self._ports.clock.now()
+            if not self._running:
+                waits_for = self._waits_for()
+                patient_since = now if patient_since is None else patient_since
+                if not told:
+                    self._waiting(waits_for)
+                    told = True
+                if self._patience is not None and now - patient_since >= self._patience * 1_000_000:
+                    return Stopped("WAITING", waits_for)
+            self._take_answer(self._until(works, now, patient_since))
+
+    def _begin(self, pool: ThreadPoolExecutor, works: list[Work]) -> bool:
+        """Begin what is due of it; True: an intent was appended, and something may be due."""
+        now = self._ports.clock.now()
+        for work in works:
+            if work in self._begun or work.not_before > now:
+                continue
+            self._begun.add(work)
+            intent = intent_of(work, self.conductor.world, self._ports, self.conductor.writer.session_id)
+            if intent is not None:
+                self.conductor.append(intent)
+            act = act_of(work, self.conductor.world, self._ports, self.conductor.writer.session_id)
+            if act is not None:
+                self._running += 1
+                pool.submit(self._perform, work, act)
+            if intent is not None:
+                return True
+        return False
+
+    def _perform(self, work: Work, act: Callable[[], NewEvent]) -> None:
+        try:
+            self._answers.put((work, act()))
+        except BaseException as error:
+            self._answers.put((work, error))
+
+    def _take_answer(self, seconds: float | None) -> bool:
+        """One answer of a port becomes a fact. ``seconds`` None: only if it is there already."""
+        try:
+            work, answer = self._answers.get(timeout=seconds) if seconds is not None else self._answers.get_nowait()
+        except queue.Empty:
+            return False
+        self._running -= 1
+        if isinstance(answer, BaseException):
+            raise answer
+        try:
+            self.conductor.append(answer)
+        except InvalidEvent as error:
+            # It came for what was closed meanwhile, by a command or an early end.
+            self.conductor.append(too_late(answer, error.found))
+        del work
+        return True
+
+    def _until(self, works: list[Work], now: int, patient_since: int | None) -> float:
+        limits = [LOOK_SECONDS, *((work.not_before - now) / 1_000_000 for work in works if work.not_before > now)]
+        if patient_since is not None and self._patience is not None:
+            limits.append(self._patience - (now - patient_since) / 1_000_000)
+        return max(0.0, min(limits))
+
+    def _waits_for(self) -> tuple[str, ...]:
+        from dalsegno.orchestration.decider.payload import open_operations
+
+        return tuple(open_operations(self.conductor.world))

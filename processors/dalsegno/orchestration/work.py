@@ -1,0 +1,64 @@
+"""What a session waits for from outside: what its harness has to begin, ask or watch next. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from dalsegno.orchestration.decider import World
+from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, REQUEST, VALIDATION
+
+
+class Kind(StrEnum):
+    BEGIN_STAGE = "BEGIN_STAGE"
+    INFER = "INFER"
+    RUN_TOOL = "RUN_TOOL"
+    RETRIEVE = "RETRIEVE"
+    REPORT = "REPORT"
+    EXPIRE_APPROVAL = "EXPIRE_APPROVAL"
+    EXPIRE_INPUT = "EXPIRE_INPUT"
+    FIRE_TIMER = "FIRE_TIMER"
+
+
+class Work(NamedTuple):
+    """``attempt``: of the inference or the call. ``not_before``: writer's time in microseconds from which on it is due
+    (0: at once). Equal work is begun once."""
+
+    kind: Kind
+    id: str
+    attempt: int = 0
+    not_before: int = 0
+
+
+def outstanding(world: World) -> list[Work]:
+    """All of it, while nothing is due. What a person is asked for is not in it: their answers come by themselves."""
+    head = world.rows.head_row
+    if head is None or head.status != "RUNNING" or head.stop is not None:
+        return []
+    found: list[Work] = []
+    if head.stage and head.stage_phase == "SCHEDULED":
+        found.append(Work(Kind.BEGIN_STAGE, head.stage))
+    for id, inference in world.rows.family(INFERENCE).items():
+        if inference.phase == "OPEN":
+            found.append(Work(Kind.INFER, id, inference.attempt))
+    for id, call in world.rows.family(CALL).items():
+        if call.phase == "AUTHORIZED":
+            found.append(Work(Kind.RUN_TOOL, id, call.attempt + 1))
+    for id, approval in world.rows.family(APPROVAL).items():
+        if approval.phase == "OPEN" and approval.ttl_ms is not None:
+            found.append(Work(Kind.EXPIRE_APPROVAL, id, 0, approval.requested_at + approval.ttl_ms * 1000))
+    for id, request in world.rows.family(REQUEST).items():
+        if request.phase != "OPEN":
+            continue
+        if request.kind == "RETRIEVAL":
+            found.append(Work(Kind.RETRIEVE, id))
+        elif request.ttl_ms is not None:
+            found.append(Work(Kind.EXPIRE_INPUT, id, 0, request.requested_at + request.ttl_ms * 1000))
+    for id, validation in world.rows.family(VALIDATION).items():
+        asked_outside = validation.phase == "OPEN" and not validation.reported
+        if asked_outside and world.validator(validation.validator).reporter is not None:
+            found.append(Work(Kind.REPORT, id))
+    seconds = world.configuration.workflow.limits.wall_time_seconds
+    if seconds is not None and "wall_time" not in head.timers:
+        found.append(Work(Kind.FIRE_TIMER, "wall_time", 0, head.started_at + seconds * 1_000_000))
+    return found

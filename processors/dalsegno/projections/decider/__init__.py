@@ -1,0 +1,1 @@
+"""The projection ``decider``: what decisions of a session depend on, as rows."""

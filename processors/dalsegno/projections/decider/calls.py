@@ -1,0 +1,291 @@
+"""Tool calls and what is decided on them: their part of the decider's fold. Pure, total."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dalsegno.model.lifecycle.state import bounded
+from dalsegno.model.lifecycle.tables import RECOVERED_PHASE
+from dalsegno.model.records import Event
+from dalsegno.projections.decider import rendering
+from dalsegno.projections.decider.rows import (
+    APPROVAL,
+    CALL,
+    GRANT,
+    INFERENCE,
+    ITEM,
+    ApprovalState,
+    CallState,
+    Grant,
+    Head,
+    Stop,
+)
+from dalsegno.projections.decider.table import RESULTS, DeciderRows, Keep, content_of, learn, put_item
+
+RUNNING: Final = frozenset({"STARTED", "UNRESOLVED", "ATTEMPT_FAILED"})
+CLOSED: Final = frozenset({"DONE", "REJECTED", "GIVEN_UP"})
+_RULES: Final = 64
+_TEXT: Final = 500
+
+
+def _result_item(
+    rows: DeciderRows, head: Head, event: Event, keep: Keep, id: str, call: CallState, said: bytes
+) -> None:
+    put_item(
+        rows, head, keep, id=id, seq=event.seq, kind="TOOL_RESULT", content=said, turn=call.turn_ordinal,
+        phase=RESULTS, index=call.ordinal, name=call.name,
+    )  # fmt: skip
+
+
+def _requested(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
+    body = event.body
+    id = bounded(body["tool_call_id"])
+    digest = learn(body["arguments"], keep) or body["arguments_digest"] or b""
+    inference = rows.get((INFERENCE, bounded(body["inference_id"] or "")))
+    listed = [] if inference is None else [call[0] for call in inference.calls]
+    call = CallState(
+        name=bounded(body["name"]),
+        ordinal=listed.index(id) if id in listed else len(listed),
+        turn_ordinal=head.turn_ordinal,
+        effect=body["effect"],
+        risk=body["risk"],
+        phase="REQUESTED",
+        arguments=digest,
+        effective=digest,
+    )
+    rows.put((CALL, id), call)
+    head.tool_calls += 1
+    head.stage_calls += 1
+
+
+def _evaluated(rows: DeciderRows, _head: Head, event: Event, keep: Keep) -> None:
+    body = event.body
+    call = rows.get((CALL, bounded(body["subject_id"] or "")))
+    if call is None:
+        return
+    call.decision_id, call.decision = bounded(body["decision_id"]), body["decision"]
+    call.rule_ids = [bounded(rule) for rule in body["rule_ids"][:_RULES]]
+    call.evaluations += 1
+    call.explanation = None if body["explanation"] is None else body["explanation"][:_TEXT]
+    modified = learn(body["modified"], keep)
+    if modified is not None:
+        call.effective = modified
+    duty = body["obligation"]
+    if duty is not None:
+        call.to = [[bounded(who) for who in step[:_RULES]] for step in duty["to"][:_RULES]]
+        call.ttl_ms, call.on_expiry = duty["ttl_ms"], duty["on_expiry"]
+    if call.answer == "MODIFIED":
+        call.answer = "GRANTED"
+    rows.put((CALL, bounded(body["subject_id"])), call)
+
+
+def _approval_requested(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
+    body = event.body
+    id, call_id = bounded(body["approval_id"]), bounded(body["subject_id"])
+    call = rows.get((CALL, call_id))
+    if call is None:
+        return
+    call.approval, call.answer = id, ""
+    call.approvals += 1
+    rows.put((CALL, call_id), call)
+    state = ApprovalState(
+        call_id=call_id,
+        phase="OPEN",
+        requested_at=event.meta.get("recorded_at") or 0,
+        arguments=body["arguments_digest"],
+        addressed_to=[bounded(who) for who in body["addressed_to"][:_RULES]],
+        ttl_ms=body["ttl_ms"],
+    )
+    rows.put((APPROVAL, id), state)
+
+
+def _answered(rows: DeciderRows, event: Event, phase: str, answer: str) -> tuple[str, CallState] | None:
+    """The call whose approval was answered, if it waits for this one."""
+    id = bounded(event.body["approval_id"])
+    approval = rows.get((APPROVAL, id))
+    if approval is None:
+        return None
+    approval.phase = phase
+    rows.put((APPROVAL, id), approval)
+    call = rows.get((CALL, approval.call_id))
+    if call is None or call.approval != id:
+        return None
+    call.answer = answer
+    rows.put((CALL, approval.call_id), call)
+    return approval.call_id, call
+
+
+def _granted(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
+    body = event.body
+    modified = learn(body["modified_arguments"], keep)
+    found = _answered(rows, event, "GRANTED", "GRANTED" if modified is None else "MODIFIED")
+    if found is None:
+        return
+    id, call = found
+    if modified is not None:
+        call.effective = modified
+        rows.put((CALL, id), call)
+    if body["scope"] in ("SESSION", "RULE"):
+        grant = Grant(body["scope"], call.name, list(call.rule_ids), head.forks)
+        rows.put((GRANT, bounded(body["approval_id"])), grant)
+
+
+def _denied(rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
+    effect = event.body["effect"]
+    if _answered(rows, event, "DENIED", "DENIED") is None:
+        return
+    if effect == "ABORT_TURN":
+        head.abort = "DENIED"
+    elif effect == "TERMINATE_SESSION" and head.stop is None:
+        said = event.body["explanation"]
+        head.stop = Stop("TERMINATE", event.meta.get("actor_id"), None if said is None else said[:_TEXT])
+
+
+def _expired(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
+    _answered(rows, event, "EXPIRED", "EXPIRED")
+
+
+def _withdrawn(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
+    _answered(rows, event, "WITHDRAWN", "WITHDRAWN")
+
+
+def _authorized(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
+    body = event.body
+    id = bounded(body["tool_call_id"])
+    call = rows.get((CALL, id))
+    if call is not None:
+        call.phase, call.simulate = "AUTHORIZED", body["basis"] == "SIMULATED"
+        call.effective = body["effective_arguments_digest"] or call.effective
+        rows.put((CALL, id), call)
+
+
+def _rejected(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
+    id = bounded(event.body["tool_call_id"])
+    call = rows.get((CALL, id))
+    if call is not None:
+        call.phase = "REJECTED"
+        rows.put((CALL, id), call)
+        _result_item(rows, head, event, keep, id, call, rendering.rejected(id, event.body["message"] or ""))
+
+
+def _started(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
+    body = event.body
+    id = bounded(body["tool_call_id"])
+    call = rows.get((CALL, id))
+    if call is not None:
+        call.phase, call.attempt, call.reason = "STARTED", body["attempt"], ""
+        call.safe = call.effect == "READ" or body["idempotency_key"] is not None
+        call.child = bounded(body["child_session"] or "")
+        rows.put((CALL, id), call)
+
+
+def _received(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
+    body = event.body
+    learn(body["result"], keep)
+    _done(rows, head, event, keep, body["status"], content_of(body["result"]))
+
+
+def _sub_session(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
+    learn(event.body["result"], keep)
+    _done(rows, head, event, keep, event.body["outcome"], content_of(event.body["result"]))
+
+
+def _done(rows: DeciderRows, head: Head, event: Event, keep: Keep, status: str, content: bytes) -> None:
+    id = bounded(event.body["tool_call_id"] or "")
+    call = rows.get((CALL, id))
+    if call is None:
+        return
+    call.phase = "DONE"
+    _result_item(rows, head, event, keep, id, call, rendering.tool_result(id, call.name, status, content))
+    if head.turn and call.turn_ordinal == head.turn_ordinal:
+        rows.put((CALL, id), call)
+    else:  # it came after its turn
+        rows.delete((CALL, id))
+
+
+def _failed(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
+    body = event.body
+    id = bounded(body["tool_call_id"])
+    call = rows.get((CALL, id))
+    if call is None:
+        return
+    call.phase = "UNRESOLVED" if body["reason"] == "UNKNOWN_OUTCOME" and not body["not_started"] else "ATTEMPT_FAILED"
+    call.attempt, call.reason = body["attempt"], body["reason"]
+    call.safe = call.safe or body["not_started"]
+    call.failed += 1
+    rows.put((CALL, id), call)
+
+
+def _retry(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
+    id = bounded(event.body["tool_call_id"])
+    call = rows.get((CALL, id))
+    if call is None:
+        return
+    if event.body["retry"]:
+        call.phase, call.delay_ms = "AUTHORIZED", event.body["delay_ms"]
+    else:
+        _give_up(rows, head, event, keep, id, call)
+    rows.put((CALL, id), call)
+
+
+def _give_up(rows: DeciderRows, head: Head, event: Event, keep: Keep, id: str, call: CallState) -> None:
+    call.phase = "GIVEN_UP"
+    _result_item(rows, head, event, keep, id, call, rendering.failed(id, call.reason or "ABANDONED"))
+
+
+def call_recovered(rows: DeciderRows, head: Head, event: Event, keep: Keep, id: str, resolution: str) -> None:
+    call = rows.get((CALL, id))
+    if call is None:
+        return
+    phase = RECOVERED_PHASE.get(("TOOL", call.phase, resolution), call.phase)
+    if phase == "GIVEN_UP":
+        _give_up(rows, head, event, keep, id, call)
+    call.phase = phase
+    rows.put((CALL, id), call)
+
+
+def approval_recovered(rows: DeciderRows, _head: Head, _event: Event, _keep: Keep, id: str, resolution: str) -> None:
+    approval = rows.get((APPROVAL, id))
+    if approval is not None and resolution in ("FAILED", "ABANDONED"):
+        approval.phase = "WITHDRAWN"
+        rows.put((APPROVAL, id), approval)
+        call = rows.get((CALL, approval.call_id))
+        if call is not None and call.approval == id:
+            call.answer = "WITHDRAWN"
+            rows.put((CALL, approval.call_id), call)
+
+
+def close_turn_calls(rows: DeciderRows, head: Head, event: Event, keep: Keep, reason: str | None) -> None:
+    """A turn ends: what it asked for is done with. ``reason``: it was aborted, and each call of the answer that has no
+    result gets one that says so, for a provider refuses half a pair. A call that may have run stays, for its receipt.
+    """
+    inference = rows.get((INFERENCE, head.inference))
+    for ordinal, (id, _, name, digest) in enumerate([] if inference is None else inference.calls):
+        call = rows.get((CALL, id))
+        if reason is not None and rows.get((ITEM, id)) is None:
+            gone = call or CallState(name, ordinal, head.turn_ordinal, "UNKNOWN", "UNKNOWN", "", digest, digest)
+            _result_item(rows, head, event, keep, id, gone, rendering.failed(id, reason))
+        if call is None:
+            continue
+        for number in range(1, call.approvals + 1):
+            rows.delete((APPROVAL, f"{id}/a{number}"))
+        if call.phase not in RUNNING:
+            rows.delete((CALL, id))
+
+
+FOLDS: Final[dict[str, Any]] = {
+    "ToolCallRequested": _requested,
+    "PolicyEvaluated": _evaluated,
+    "ApprovalRequested": _approval_requested,
+    "ApprovalGranted": _granted,
+    "ApprovalDenied": _denied,
+    "ApprovalExpired": _expired,
+    "ApprovalWithdrawn": _withdrawn,
+    "ToolCallAuthorized": _authorized,
+    "ToolCallRejected": _rejected,
+    "ToolCallStarted": _started,
+    "ToolReceiptRecorded": _received,
+    "SubSessionEnded": _sub_session,
+    "ToolCallFailed": _failed,
+    "ToolRetryDecided": _retry,
+}
