@@ -14,8 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dalsegno.errors import InvalidDocument
+from dalsegno.harness.files import load
+from dalsegno.harness.tools import load_tools
 from dalsegno.orchestration import cel
 from dalsegno.orchestration.canonical import MAX_DEPTH
+from dalsegno.orchestration.policy import GUARD_INPUTS, POLICY_INPUTS
+from dalsegno.orchestration.validation import INPUTS as PREDICATE_INPUTS
 from examples import examples
 
 INPUTS: cel.Inputs = {
@@ -198,14 +202,15 @@ def test_a_value_as_deep_as_is_let_in_does_not_end_the_process_on_a_small_stack(
 EVERYWHERE = """
 import json, sys
 from dalsegno.orchestration import cel
-inputs, values, texts = json.load(sys.stdin)
-print(json.dumps([[str(o.value), o.error] for o in (cel.compile(t, inputs, where="").evaluate(values) for t in texts)]))
+outcomes = [cel.compile(t, inputs, where="").evaluate(values) for inputs, values, t in json.load(sys.stdin)]
+print(json.dumps([[str(each.value), each.error] for each in outcomes]))
 """
 
 
-def in_processes(texts: list[str], processes: int) -> set[str]:
-    """What fresh processes say, each with hash seed, and time zone, of its own."""
-    told = json.dumps([dict(INPUTS), VALUES, texts])
+def in_processes(conditions: list[tuple[cel.Inputs, dict[str, Any], str]], processes: int) -> set[str]:
+    """What fresh processes say, each with hash seed, and time zone, of its own. ``conditions``: inputs, their values,
+    the text."""
+    told = json.dumps([(dict(inputs), values, text) for inputs, values, text in conditions])
     zones = ("UTC", "Asia/Kathmandu", "America/St_Johns")
     found = set()
     for seed in range(processes):
@@ -223,9 +228,41 @@ def in_processes(texts: list[str], processes: int) -> set[str]:
     return found
 
 
+VALUES_OF_EXAMPLES: dict[str, Any] = {
+    **VALUES,
+    "call": {"tool": "refund", "arguments": {"cents": 2001, "path": "a/test_b.py"}, "effect": "DESTRUCTIVE"},
+    "labels": {"shift": "night", "tier": "gold", "team": "a"},
+    "stage": {"status": "COMPLETED", "output": "{}", "verdicts": [{"validator": "v", "verdict": "PASS"}] * 3},
+    "session": {"turns": 1, "tool_calls": 2, "tokens": 3},
+    "output": '{"steps": ["one"]}',
+    "json": {"steps": ["one"]},
+    "facts": {},
+}
+
+
+def conditions_of_examples() -> list[tuple[cel.Inputs, str]]:
+    """Every condition of the documents in ``examples/``, with the names that it may use."""
+    found: list[tuple[cel.Inputs, str]] = []
+    for file in sorted((Path(__file__).parents[3] / "examples").glob("*/workflow.yaml")):
+        loaded = load(file, tools=[each.spec for each in load_tools(str(file.with_name("tools.py")))])
+        found += [(POLICY_INPUTS, rule.when) for rule in loaded.policy.rules]
+        found += [(GUARD_INPUTS, each.when) for each in loaded.workflow.transitions if each.when is not None]
+        predicates = (each.predicate for each in loaded.validators.validators)
+        found += [(PREDICATE_INPUTS, each) for each in predicates if each is not None]
+    assert len(found) == 8
+    return found
+
+
+def test_the_conditions_of_the_examples_can_be_evaluated() -> None:
+    for inputs, text in conditions_of_examples():
+        assert cel.compile(text, inputs, where="").holds(VALUES_OF_EXAMPLES).error is None, text
+
+
 def test_every_condition_has_one_outcome_in_all_processes() -> None:
     texts = [text for text, _ in TAKEN] + ["call.arguments.path == 'x'", "call.arguments.big + 1 > 0"]
-    assert len(in_processes(texts, min(50, examples(5)))) == 1
+    conditions = [(INPUTS, VALUES, text) for text in texts]
+    conditions += [(inputs, VALUES_OF_EXAMPLES, text) for inputs, text in conditions_of_examples()]
+    assert len(in_processes(conditions, min(50, examples(5)))) == 1
 
 
 def test_the_engine_is_named_with_its_version() -> None:
