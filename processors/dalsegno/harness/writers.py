@@ -10,6 +10,7 @@ import msgspec
 
 from dalsegno.errors import InvalidEvent
 from dalsegno.log.codec import place
+from dalsegno.log.contents import move_out
 from dalsegno.log.session import Session
 from dalsegno.model.events import NewEvent, to_record
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
@@ -34,15 +35,20 @@ class LogWriter:
 
 class Recorder:
     """Keeps events in memory, judged by the lifecycle's rules, numbered as a session's are; for replays, which may not
-    write. Hashes are of its own: nothing compares them with a log's."""
+    write. A content that is too large for an event is named by its digest, as in a log. Hashes are of its own: nothing compares them with a log's."""
 
     def __init__(self, session_id: str, clock: Callable[[], int], *, after: list[Event] | None = None) -> None:
         self.session_id = session_id
         self.events: list[Event] = list(after or [])
         self._clock = clock
-        self._state, self._ops = SessionState(), MemoryOps()
+        self.state, self.ops = SessionState(), MemoryOps()
         for event in self.events:
-            judge(self._state, self._ops, event)
+            judge(self.state, self.ops, event)
+
+    @property
+    def last(self) -> Event:
+        """The event that the next one follows."""
+        return self.events[-1]
 
     def append(self, event: NewEvent, **how: Any) -> Event:
         before = self.events[-1] if self.events else None
@@ -67,7 +73,7 @@ class Recorder:
             "origin": None if how.get("origin") is None else msgspec.structs.asdict(how["origin"]),
             "redactions": [],
         }
-        body = {"meta": meta, **to_record(event)}
+        body = {"meta": meta, **move_out(to_record(event), [])}
         hash_ = sha256(msgspec.msgpack.encode(body)).digest()
         made = Event(
             self.session_id,
@@ -81,7 +87,7 @@ class Recorder:
             meta,
             body,
         )
-        verdict = judge(self._state, self._ops, made)
+        verdict = judge(self.state, self.ops, made)
         if verdict.violations:
             rules = ", ".join(verdict.violations)
             raise InvalidEvent(f"{event.TYPE} breaks {rules}", wanted="an event that the lifecycle allows here")

@@ -1,0 +1,84 @@
+"""A run compared with the recording that it is of: by domain id, not by position. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dalsegno.model.catalogue import CATALOGUE
+from dalsegno.model.records import Event
+from dalsegno.replay.check import kind_of
+from dalsegno.replay.divergence import ABSENT, Divergence, DivergenceKind, FieldDifference, compare_payloads
+from dalsegno.replay.subjects import FIELD, subject
+
+
+@dataclass
+class Compared:
+    """``divergences``: in the order of the recording, what it has not behind the last that both have."""
+
+    compared: int = 0
+    equal: int = 0
+    divergences: list[Divergence] = field(default_factory=list)
+
+    @property
+    def first(self) -> Divergence | None:
+        return self.divergences[0] if self.divergences else None
+
+
+Key = tuple[str, str, int]
+
+
+def _decisions(events: Iterable[Event]) -> dict[Key, Event]:
+    """Decisions by type, subject, and how often that pair came before (the attempts of one inference)."""
+    seen: dict[tuple[str, str], int] = defaultdict(int)
+    found: dict[Key, Event] = {}
+    for event in events:
+        if event.stub is None and event.type in FIELD:
+            about = subject(event)
+            seen[event.type, about] += 1
+            found[event.type, about, seen[event.type, about]] = event
+    return found
+
+
+def compare_run(
+    recorded: Iterable[Event], run: Iterable[Event], *, config: bool = False, ignore: frozenset[str] = frozenset()
+) -> Compared:
+    """``config``: the run had another configuration, by which differences are explained; ``ignore``: pointers that
+    differ for that alone, such as the policy's digest."""
+    expected, actual = _decisions(recorded), _decisions(run)
+    result = Compared()
+    placed: list[tuple[int, Divergence]] = []
+    last_seq = 0
+    for key, event in expected.items():
+        result.compared += 1
+        other = actual.get(key)
+        if other is None:
+            difference = (FieldDifference("", event.body, ABSENT),)
+            placed.append((event.seq, _divergence(event, "CONFIG" if config else "CODE", difference, "not in the run")))
+            continue
+        found = compare_payloads(event.body, other.body)
+        fields = tuple(each for each in found if each.pointer not in ignore)
+        if not fields:
+            result.equal += 1
+            continue
+        kind: DivergenceKind = "CONFIG" if config else kind_of(event.type, fields)
+        placed.append((event.seq, _divergence(event, kind, fields, None)))
+    for key, event in actual.items():
+        if key in expected:
+            last_seq = expected[key].seq
+            continue
+        difference = (FieldDifference("", ABSENT, event.body),)
+        made = _divergence(event, "CONFIG" if config else "CODE", difference, "in the run alone")
+        placed.append((last_seq + 1, made._replace(seq=last_seq + 1)))
+    placed.sort(key=lambda each: each[0])
+    result.divergences = [each for _, each in placed]
+    return result
+
+
+def _divergence(
+    event: Event, kind: DivergenceKind, fields: tuple[FieldDifference, ...], because: str | None
+) -> Divergence:
+    class_ = CATALOGUE[event.type].cls
+    assert class_ != "C"
+    return Divergence(event.seq, event.type, class_, kind, subject(event), fields, because, ())

@@ -1,0 +1,300 @@
+"""A run of a session's decisions again: the live loop with recorded facts in the place of the world.
+
+(1) append what is due until nothing is; (2) serve the first recorded fact that fits what is open now; (3) where none
+does, do what the strategy says of what is outstanding: ask a model again, simulate or execute a tool, or stop. State
+comes from the run's own decisions, so a changed decision has its consequences; runs are compared by domain id.
+
+The world is only what the caller hands in: without a provider no model can be asked, without tools none can run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from dalsegno.errors import InvalidEvent, NotReconstructable
+from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.performing import Ports, act_of, intent_of
+from dalsegno.model import events as event_classes
+from dalsegno.model.events import NewEvent, Origin
+from dalsegno.model.records import Event
+from dalsegno.orchestration.decider import World, configuration_in_force, next_decision
+from dalsegno.orchestration.recovery import resolutions
+from dalsegno.orchestration.work import Kind, Work, outstanding
+from dalsegno.projections.decider.rows import APPROVAL, CALL, CallState
+from dalsegno.replay.check import Override
+from dalsegno.replay.serving import RESULTS, CallKey, Counts, Effects, Recording, Served, redirected
+
+Inference: TypeAlias = Literal["recorded", "rerun", "recorded-else-rerun", "scripted"]
+Tools: TypeAlias = Literal["receipts", "simulate", "execute"]
+OnMiss: TypeAlias = Literal["fail", "stop", "simulate"]
+
+EXACT: Final = "replay/exact"
+INEXACT: Final = "replay/inexact"
+"""``meta.origin.importer`` of a recorded fact that was served into a run."""
+MAX_STEPS: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Where facts come from. ``approvals``: recorded ones, or every one denied."""
+
+    mode: str = "full"
+    inference: Inference = "recorded"
+    tools: Tools = "receipts"
+    approvals: Literal["recorded", "deny"] = "recorded"
+    on_miss: OnMiss = "fail"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.mode} inference={self.inference} tools={self.tools} approvals={self.approvals} "
+            f"on-miss={self.on_miss}"
+        )
+
+
+@dataclass
+class Rerun:
+    """What a run came to. ``stopped``: why it did not reach the session's end; ``left_over``: recorded results that
+    nothing asked for; ``inexact``: (seq of the recorded event, why) of those served without being exact."""
+
+    events: list[Event] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    inexact: list[tuple[int, str]] = field(default_factory=list)
+    left_over: Sequence[Event] = ()
+    stopped: str | None = None
+    ended: bool = False
+
+
+class Runner:
+    """One run. ``conductor``: over a writer that may be written to, with the rows of where the run begins."""
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        recording: Recording,
+        strategy: Strategy,
+        ports: Ports | None = None,
+        *,
+        override: Override | None = None,
+        keys: Mapping[str, CallKey] | None = None,
+        effects: Effects | None = None,
+        step: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.conductor = conductor
+        self._recording = recording
+        self._strategy = strategy
+        self._ports = ports
+        self._override = override
+        self._keys: dict[str, CallKey] = dict(keys or {})
+        self._effects = Effects() if effects is None else effects
+        self._step = step
+        self.result = Rerun()
+        self._held: Counter[str] = Counter()
+        if strategy.inference in ("rerun", "scripted"):
+            self._held.update(("InferenceCompleted", "InferenceFailed"))
+        if strategy.tools in ("simulate", "execute"):
+            self._held.update(RESULTS)
+        if strategy.approvals == "deny" or strategy.tools == "execute":
+            # An approval was given for effects of then; where tools run again, none of it counts.
+            self._held.update(("ApprovalGranted", "ApprovalDenied", "ApprovalExpired"))
+
+    @property
+    def world(self) -> World:
+        rows, contents = self.conductor.rows, self.conductor.contents
+        pinned = configuration_in_force(rows, contents)
+        return World(rows, pinned if self._override is None else self._override(pinned), contents)
+
+    def run(self) -> Rerun:
+        result = self.result
+        for _ in range(MAX_STEPS):
+            self._drain()
+            if not self.conductor.running:
+                result.ended = True
+                break
+            if self._serve() or self._do_outstanding():
+                continue
+            if result.stopped is None:
+                result.stopped = "nothing that was recorded fits what the session waits for"
+            break
+        result.left_over = self._recording.left_over
+        return result
+
+    # --- (1) ----------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        while self.conductor.running:
+            decision = next_decision(self.world)
+            if decision is None:
+                return
+            self._append(decision)
+
+    def _append(self, event: NewEvent, **how: Any) -> Event:
+        appended = self.conductor.append(event, **how)
+        self.result.events.append(appended)
+        if appended.type == "ToolCallAuthorized":
+            id = appended.body["tool_call_id"]
+            call: CallState = self.conductor.rows.get((CALL, id))
+            arguments = appended.body["effective_arguments_digest"] or b""
+            self._keys[id] = CallKey(id.rpartition("/")[0], call.name, arguments, self._effects.digest)
+            if call.effect != "READ":
+                self._effects.add(call.name, arguments)
+        if self._step is not None:
+            self._step(appended)
+        return appended
+
+    # --- (2) ----------------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> bool:
+        served = self._recording.next(self.conductor.rows, self._keys, self._held)
+        if served is None:
+            return False
+        if not served.exact and self._strategy.inference == "recorded-else-rerun" and not _is_result(served):
+            # Our code asks something else now: the recorded answer is no answer to it.
+            return True
+        event = served.event
+        if event.type == "SessionRecovered":
+            return self._recover(served)
+        how: dict[str, Any] = {"actor": (event.meta.get("actor_kind", "UNKNOWN"), event.meta.get("actor_id", ""))}
+        if event.type not in ("StageStarted", "ToolCallStarted"):
+            kind = EXACT if served.exact else INEXACT
+            how["origin"] = Origin(importer=kind, native_ref=f"{event.session_id}:{event.seq}", synthesized=False)
+            self._count(served)
+        try:
+            self._append(self._payload(served), **how)
+        except InvalidEvent as error:
+            self.result.inexact.append((event.seq, error.found))
+            self.result.counts.missed += 1
+        return True
+
+    def _payload(self, served: Served) -> NewEvent:
+        attempt = 0
+        if served.event.type in RESULTS:
+            attempt = self.conductor.rows.get((CALL, served.target)).attempt
+        return new_event(served.event.type, redirected(served, attempt))
+
+    def _count(self, served: Served) -> None:
+        if served.exact:
+            self.result.counts.exact += 1
+        else:
+            self.result.counts.inexact += 1
+            self.result.inexact.append((served.event.seq, served.why))
+
+    def _recover(self, served: Served) -> bool:
+        """A crash of then: what was open is settled anew, by what is open now."""
+        settled = resolutions(self.conductor.rows)
+        last = self.conductor.writer.last  # type: ignore[attr-defined]
+        body = {name: value for name, value in served.event.body.items() if name != "meta"}
+        body["last_good"] = {"seq": last.seq, "hash": last.hash, "event_id": None}
+        body["in_flight"] = [{"kind": kind, "id": id, "resolution": how} for (kind, id), how in sorted(settled.items())]
+        self._append(new_event("SessionRecovered", body), epoch=last.epoch + 1)
+        return True
+
+    # --- (3) ----------------------------------------------------------------------------------------------------------
+
+    def _do_outstanding(self) -> bool:
+        world = self.world
+        for work in outstanding(world):
+            if work.kind in (Kind.EXPIRE_APPROVAL, Kind.EXPIRE_INPUT, Kind.FIRE_TIMER):
+                continue  # no clock runs in a replay
+            return self._do(work, world)
+        return self._deny(world) if self._held["ApprovalGranted"] else False
+
+    def _do(self, work: Work, world: World) -> bool:
+        ports = self._ports
+        if work.kind in (Kind.BEGIN_STAGE, Kind.RUN_TOOL):
+            intent = intent_of(work, world, ports or _NOTHING, self.conductor.writer.session_id)
+            assert intent is not None
+            self._append(intent)
+            if work.kind == Kind.BEGIN_STAGE:
+                return True
+            return self._after_start(work)
+        if work.kind == Kind.INFER:
+            may = self._strategy.inference != "recorded" and ports is not None
+            if not may:
+                return self._missed(work, "the recording has no answer for it")
+            self.result.counts.rerun += 1
+            return self._act(work, world)
+        if work.kind == Kind.REPORT and ports is not None and self._strategy.tools == "execute":
+            return self._act(work, world)
+        return self._missed(work, "the recording has no fact for it")
+
+    def _after_start(self, work: Work) -> bool:
+        """A call was begun; what comes of it is served, or made."""
+        if not self._held["ToolReceiptRecorded"]:
+            if self._recorded_result_fits():
+                return True
+            if self._strategy.on_miss != "simulate":
+                return self._missed(work, "the recording has no result of such a call")
+        self.result.counts.simulated += 1
+        return self._act(work, self.world)
+
+    def _recorded_result_fits(self) -> bool:
+        probe = Recording(list(self._recording.queue), self._recording.calls)
+        found = probe.next(self.conductor.rows, self._keys, self._held)
+        return found is not None and found.event.type in RESULTS
+
+    def _act(self, work: Work, world: World) -> bool:
+        if self._ports is None:
+            return self._missed(work, "nothing was given that could do it")
+        ports = self._ports
+        if work.kind == Kind.RUN_TOOL and self._strategy.tools != "execute":
+            call = world.call(work.id)
+            call.simulate = True
+        act = act_of(work, world, ports, self.conductor.writer.session_id)
+        if act is None:
+            return False
+        self._append(act())
+        return True
+
+    def _deny(self, world: World) -> bool:
+        for id, approval in sorted(world.rows.family(APPROVAL).items()):
+            if approval.phase == "OPEN":
+                self._append(
+                    new_event(
+                        "ApprovalDenied",
+                        {"approval_id": id, "effect": "CONTINUE", "rejection_source": "POLICY",
+                         "explanation": "a replay gives no leave"},
+                    ),
+                    actor=("OPERATOR", "replay"),
+                )  # fmt: skip
+                return True
+        return False
+
+    def _missed(self, work: Work, why: str) -> bool:
+        self.result.counts.missed += 1
+        said = f"{work.kind.value} of {work.id}: {why}"
+        if self._strategy.on_miss == "fail":
+            raise NotReconstructable(
+                said,
+                wanted="a recorded fact, or a strategy that makes one",
+                todo="use --on-miss stop, or another source for it",
+                subject=work.id,
+            )
+        self.result.stopped = said
+        return False
+
+
+def _is_result(served: Served) -> bool:
+    return served.event.type in RESULTS
+
+
+class _NoClock:
+    def now(self) -> int:
+        return 0
+
+
+_NOTHING: Final = Ports(clock=_NoClock())
+
+
+def new_event(type_: str, body: Mapping[str, Any]) -> NewEvent:
+    """A recorded payload as an event to append."""
+    class_ = getattr(event_classes, type_)
+    names = set(class_.__struct_fields__)
+    made: NewEvent = msgspec.convert(
+        {name: value for name, value in body.items() if name in names}, class_, builtin_types=(bytes,), strict=False
+    )
+    return made

@@ -1,0 +1,228 @@
+"""Recorded facts, found again for a run of the same session: each served once, exact or not. Pure.
+
+Inferences are found by domain id and checked by request digest. A tool's result is exact if the call is of the same
+turn, tool and effective arguments, and the calls authorised before that may have had an effect are the same ones; else
+a result of the same tool and arguments is inexact. Answers of people are found by approval or request id and checked by
+the digest of what was shown. What nobody asked for is served in its turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from dalsegno.model.lifecycle.state import bounded
+from dalsegno.model.records import Event
+from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, REQUEST, VALIDATION, CallState
+from dalsegno.projections.decider.table import MemoryRows
+
+UNSOLICITED: Final = frozenset(
+    {
+        "MessageReceived", "ConfigPinned", "CancelRequested", "TimerFired", "SessionPaused", "SessionResumed",
+        "SessionRecovered", "NoteRecorded", "ErrorRecorded", "FeedbackRecorded", "ArtifactRecorded", "CheckpointMarked",
+    }
+)  # fmt: skip
+"""What comes by itself."""
+RESULTS: Final = frozenset({"ToolReceiptRecorded", "ToolCallFailed", "SubSessionEnded"})
+PEOPLE: Final = frozenset({"ApprovalGranted", "ApprovalDenied", "ApprovalExpired", "InputProvided"})
+
+_SUBJECT: Final = {
+    "StageStarted": "stage_id",
+    "ToolCallStarted": "tool_call_id",
+    "InferenceCompleted": "inference_id",
+    "InferenceFailed": "inference_id",
+    "ToolReceiptRecorded": "tool_call_id",
+    "ToolCallFailed": "tool_call_id",
+    "SubSessionEnded": "tool_call_id",
+    "ApprovalGranted": "approval_id",
+    "ApprovalDenied": "approval_id",
+    "ApprovalExpired": "approval_id",
+    "InputProvided": "request_id",
+    "ContextItemRetrieved": "item_id",
+    "VerdictReported": "validation_id",
+}
+
+
+class CallKey(NamedTuple):
+    """What a call was: its turn, tool and effective arguments, and the effects that were allowed before it."""
+
+    turn: str
+    name: str
+    arguments: bytes
+    effects: bytes
+
+
+class Served(NamedTuple):
+    """A recorded event that fits what is open now. ``target``: the id of it in this run."""
+
+    event: Event
+    target: str
+    exact: bool
+    why: str = ""
+
+
+@dataclass
+class Counts:
+    exact: int = 0
+    inexact: int = 0
+    rerun: int = 0
+    simulated: int = 0
+    missed: int = 0
+
+    @property
+    def tainted(self) -> bool:
+        return bool(self.inexact)
+
+
+class Effects:
+    """The multiset of authorised calls that are no reading, as a digest that does not depend on their order."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def add(self, name: str, arguments: bytes) -> None:
+        one = sha256(name.encode("utf-8", "surrogatepass") + b"\0" + arguments).digest()
+        self._sum = (self._sum + int.from_bytes(one, "big")) % (1 << 256)
+
+    @property
+    def digest(self) -> bytes:
+        return self._sum.to_bytes(32, "big")
+
+
+@dataclass
+class Recording:
+    """What was recorded behind the start of a run, ready to be served."""
+
+    queue: list[Event] = field(default_factory=list)
+    calls: dict[str, CallKey] = field(default_factory=dict)
+    request_digests: dict[tuple[str, int], bytes | None] = field(default_factory=dict)
+    shown: dict[str, bytes | None] = field(default_factory=dict)
+    """Of approvals: the digest of the arguments that were shown."""
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Recording:
+        found = cls()
+        effects = Effects()
+        asked: dict[str, tuple[str, str]] = {}
+        for event in events:
+            if event.stub is not None:
+                continue
+            body = event.body
+            if event.type == "ToolCallRequested":
+                asked[body["tool_call_id"]] = (body["name"], body["effect"])
+            elif event.type == "ToolCallAuthorized":
+                id = body["tool_call_id"]
+                name, effect = asked.get(id, ("", "UNKNOWN"))
+                arguments = body["effective_arguments_digest"] or b""
+                found.calls[id] = CallKey(id.rpartition("/")[0], name, arguments, effects.digest)
+                if effect != "READ":
+                    effects.add(name, arguments)
+            elif event.type == "InferenceRequested":
+                found.request_digests[body["inference_id"], body["attempt"]] = body["request_digest"]
+            elif event.type == "ApprovalRequested":
+                found.shown[body["approval_id"]] = body["arguments_digest"]
+            if event.type in UNSOLICITED or event.type in _SUBJECT:
+                found.queue.append(event)
+        return found
+
+    def next(self, rows: MemoryRows, keys: dict[str, CallKey], held: Counter[str] | None = None) -> Served | None:
+        """The first recorded event that can be delivered now; it is taken out. ``keys``: of this run's calls;
+        ``held``: types that are not to be served."""
+        open_calls = _open_calls(rows, keys)
+        for place, event in enumerate(self.queue):
+            if held is not None and event.type in held:
+                continue
+            served = self._fits(event, rows, keys, open_calls)
+            if served is not None:
+                del self.queue[place]
+                return served
+        return None
+
+    def _fits(
+        self, event: Event, rows: MemoryRows, keys: dict[str, CallKey], open_calls: dict[tuple[str, bytes], list[str]]
+    ) -> Served | None:
+        if event.type in UNSOLICITED:
+            return Served(event, "", True)
+        id = bounded(event.body[_SUBJECT[event.type]] or "")
+        head = rows.head_row
+        assert head is not None
+        if event.type == "StageStarted":
+            return Served(event, id, True) if head.stage == id and head.stage_phase == "SCHEDULED" else None
+        if event.type in ("InferenceCompleted", "InferenceFailed"):
+            return self._inference(event, id, rows)
+        if event.type == "ToolCallStarted":
+            call = rows.get((CALL, id))
+            begins = call is not None and call.phase == "AUTHORIZED" and call.attempt + 1 == event.body["attempt"]
+            return Served(event, id, True) if begins and keys.get(id) == self.calls.get(id) else None
+        if event.type in RESULTS:
+            return self._result(event, id, keys, open_calls)
+        if event.type in PEOPLE and event.type != "InputProvided":
+            return self._answer(event, id, rows)
+        family = VALIDATION if event.type == "VerdictReported" else REQUEST
+        row = rows.get((family, id))
+        return Served(event, id, True) if row is not None and row.phase == "OPEN" else None
+
+    def _inference(self, event: Event, id: str, rows: MemoryRows) -> Served | None:
+        row = rows.get((INFERENCE, id))
+        if row is None or row.phase != "OPEN" or row.attempt != event.body["attempt"]:
+            return None
+        before = self.request_digests.get((event.body["inference_id"], event.body["attempt"]))
+        if before == row.request_digest:
+            return Served(event, id, True)
+        return Served(event, id, False, "the model was asked something else")
+
+    def _answer(self, event: Event, id: str, rows: MemoryRows) -> Served | None:
+        row = rows.get((APPROVAL, id))
+        if row is None or row.phase != "OPEN":
+            return None
+        # What was granted was shown: another call with the same id is not covered by it.
+        return Served(event, id, True) if self.shown.get(event.body["approval_id"]) == row.arguments else None
+
+    def _result(
+        self,
+        event: Event,
+        id: str,
+        keys: dict[str, CallKey],
+        open_calls: dict[tuple[str, bytes], list[str]],
+    ) -> Served | None:
+        recorded = self.calls.get(event.body["tool_call_id"])
+        if recorded is None:
+            return None
+        candidates = open_calls.get((recorded.name, recorded.arguments), [])
+        same_turn = [each for each in candidates if keys[each].turn == recorded.turn]
+        exact = [each for each in same_turn if keys[each].effects == recorded.effects]
+        target = id if id in exact else exact[0] if exact else None
+        if target is not None:
+            return Served(event, target, True)
+        rest = same_turn or candidates
+        if not rest:
+            return None
+        why = "other effects came before it" if same_turn else "it was recorded in another turn"
+        return Served(event, id if id in rest else rest[0], False, why)
+
+    @property
+    def left_over(self) -> Sequence[Event]:
+        """Recorded results that nothing asked for."""
+        return [event for event in self.queue if event.type not in UNSOLICITED]
+
+
+def _open_calls(rows: MemoryRows, keys: dict[str, CallKey]) -> dict[tuple[str, bytes], list[str]]:
+    found: dict[tuple[str, bytes], list[str]] = defaultdict(list)
+    calls: dict[str, CallState] = rows.family(CALL)
+    for id, call in calls.items():
+        if call.phase in ("STARTED", "UNRESOLVED", "ATTEMPT_FAILED") and id in keys:
+            found[keys[id].name, keys[id].arguments].append(id)
+    return found
+
+
+def redirected(served: Served, attempt: int) -> dict[str, Any]:
+    """The event's payload for the call that it is served to."""
+    body = {name: value for name, value in served.event.body.items() if name != "meta"}
+    if served.event.type in RESULTS:
+        body["tool_call_id"] = served.target
+        if "attempt" in body:
+            body["attempt"] = attempt
+    return body
