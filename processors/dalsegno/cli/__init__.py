@@ -7,6 +7,9 @@ stdout carries data alone; progress, logs and hints go to stderr. Exit codes fol
 from __future__ import annotations
 
 import sys
+import traceback
+
+from dalsegno.cli.bisect_exit import CANNOT_BE_JUDGED, is_asked
 
 EXIT_USAGE = 2
 # Which extras beside [service] hold a package; all others that are not always there belong to it.
@@ -22,8 +25,14 @@ def main() -> None:
     """Entry point of the console script ``dalsegno``."""
     try:
         from dalsegno.cli.frame import run
-    except ModuleNotFoundError as error:
-        if not note_missing(error):
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and note_missing(error)
+        if is_asked(sys.argv[1:]):
+            # A checkout that does not even load is no verdict of git bisect run.
+            if not missing:
+                traceback.print_exc()
+            sys.exit(CANNOT_BE_JUDGED)
+        if not missing:
             raise
         sys.exit(EXIT_USAGE)
     sys.exit(run(sys.argv[1:]))

@@ -14,6 +14,7 @@ import click
 
 from dalsegno import __version__
 from dalsegno.cli import note_missing
+from dalsegno.cli.bisect_exit import INTERRUPTED, Ending, Judged, exit_code, is_asked
 from dalsegno.cli.context import Context
 from dalsegno.cli.logs import configure_logging
 from dalsegno.cli.output import note
@@ -53,7 +54,6 @@ COMMANDS = {
     "completion": Listed("completion", "Let a shell complete commands, options and ids."),
 }
 
-EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 _OUTPUTS = click.Choice(["text", "json", "jsonl", "none"])
 _OUTPUT_HELP = "Form of the data on stdout."
@@ -172,50 +172,63 @@ def cli(
 
 def run(arguments: list[str]) -> int:
     """Run one command line; return its exit code. Never raises."""
+    ending = _ending(arguments)
+    return exit_code(ending) if is_asked(arguments) else ending.code
+
+
+def _ending(arguments: list[str]) -> Ending:
     try:
-        result = cli.main(args=arguments, prog_name="dalsegno", standalone_mode=False)
+        ending = _said(arguments)
         if sys.stdout is not None:  # the shell's >&-
             sys.stdout.flush()
     except DalsegnoError as error:
         note(f"error: {error}")
-        return error.exit_code
+        return Ending(error.exit_code)
     except click.exceptions.Exit as stop:
-        return stop.exit_code
+        return Ending(stop.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt):
         note("interrupted")
-        return EXIT_INTERRUPTED
+        return Ending(INTERRUPTED)
     except click.ClickException as error:
         error.show()
-        return error.exit_code
+        return Ending(error.exit_code)
     except ModuleNotFoundError as error:
         if not note_missing(error):
             return _bug()
-        return Usage.exit_code
+        return Ending(Usage.exit_code)
     except BrokenPipeError:
         return _enough()
     except SystemExit as stop:
         # click ends the process itself on a broken pipe.
         if isinstance(stop.__context__, BrokenPipeError):
             return _enough()
-        return stop.code if isinstance(stop.code, int) else EXIT_BUG
+        return Ending(stop.code if isinstance(stop.code, int) else EXIT_BUG)
     except OSError as error:
         return _no_room() if error.errno in (errno.ENOSPC, errno.EDQUOT) else _bug()
     except Exception:
         return _bug()
-    return result if isinstance(result, int) else 0
+    return ending
 
 
-def _enough() -> int:
+def _said(arguments: list[str]) -> Ending:
+    try:
+        result = cli.main(args=arguments, prog_name="dalsegno", standalone_mode=False)
+    except Judged as judged:
+        return Ending(judged.code, judged.differs)
+    return Ending(result if isinstance(result, int) else 0)
+
+
+def _enough() -> Ending:
     """The reader of our output has seen enough, which is no failure."""
     _drop_output()
-    return 0
+    return Ending(0)
 
 
-def _no_room() -> int:
+def _no_room() -> Ending:
     """Where our own files lie is asked for by the stores; what is left is stdout, such as a file on a full disk."""
     _drop_output()
     note("error: no space left for the output; to do: free space, then look whether the command has to be repeated")
-    return DiskFull.exit_code
+    return Ending(DiskFull.exit_code)
 
 
 def _drop_output() -> None:
@@ -223,7 +236,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _bug() -> int:
+def _bug() -> Ending:
     traceback.print_exc()
     note("error: this is a bug in dalsegno; please report it with the lines above")
-    return EXIT_BUG
+    return Ending(EXIT_BUG)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dalsegno.cli.answers import say_position
+from dalsegno.cli.bisect_exit import Judged, bisect_exit
 from dalsegno.cli.common import open_reader
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
@@ -29,6 +30,7 @@ _POINTER_CHARACTERS = 60
 @click.option(
     "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many differences to print."
 )
+@bisect_exit
 @pass_context
 def diff(ctx: Context, a: str, b: str, limit: int) -> None:
     """Compare two sessions step by step. A and B are ids, beginnings of them, or 'last'; a fork is its whole history.
@@ -48,8 +50,11 @@ def diff(ctx: Context, a: str, b: str, limit: int) -> None:
             if each.row.held_reason is not None:
                 note(f"{each.session_id} is held at {each.row.held_seq}: {each.row.held_reason}; compared up to there")
             say_position(reader, each)
+    # What is the same up to where a session is held may differ behind it.
+    is_whole = all(each.row.held_reason is None for each in found)
     if compared.differences:
-        raise click.exceptions.Exit(NegativeVerdict.exit_code)
+        raise Judged(differs=True, code=NegativeVerdict.exit_code)
+    raise Judged(differs=False if is_whole else None, code=0)
 
 
 def _head(found: tuple[Found, Found], compared: SessionDiff) -> dict[str, Any]:
