@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import click
 
 from dalsegno.cli.answers import say_positions
+from dalsegno.cli.choosing import choosing
 from dalsegno.cli.common import open_reader
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import NotFound, Usage
 from dalsegno.log.redaction import Redactor
-from dalsegno.projections.rows import SessionStatus
 from dalsegno.readers.datasets.build import INFERENCE, PAIRS, SESSION, Form, build
 from dalsegno.readers.datasets.choosing import Wanted
 from dalsegno.readers.datasets.folder import JSONL, PARQUET, read_folder
@@ -35,13 +34,7 @@ def command() -> None:
 @click.option(
     "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder to make; new or empty."
 )
-@click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
-@click.option("--verdict", type=click.Choice(["PASS", "REJECT"]), help="Only sessions with this verdict.")
-@click.option("--workflow", metavar="NAME", help="Only sessions of this workflow.")
-@click.option(
-    "--label", "labels", metavar="KEY=VALUE", multiple=True, help="Only sessions with this label; repeatable."
-)
-@click.option("--limit", type=click.IntRange(1, 100_000), help="The newest sessions, so many at most.")
+@choosing
 @click.option(
     "--unit",
     type=click.Choice([INFERENCE, SESSION]),
@@ -65,13 +58,8 @@ def command() -> None:
 @pass_context
 def build_(
     ctx: Context,
-    sessions: tuple[str, ...],
+    wanted: Wanted,
     output: Path,
-    status: str | None,
-    verdict: str | None,
-    workflow: str | None,
-    labels: tuple[str, ...],
-    limit: int | None,
     unit: str,
     pairs: str | None,
     split: str,
@@ -87,7 +75,6 @@ def build_(
     """
     if pairs is not None and unit == SESSION:
         raise Usage("--pairs and --unit session", wanted="one of them", todo="pairs are made of single answers")
-    wanted = Wanted(sessions, status, verdict, workflow, tuple(map(_label, labels)), limit)
     splits = Splits(parse_shares(split), seed)
     form = Form(unit, pairs, splits, dedupe, allow_tainted, None if redact is None else _rules(redact), format_)
 
@@ -107,13 +94,6 @@ def build_(
 def show(ctx: Context, folder: Path) -> None:
     """Print the card of the data set in DIR. Exit code 3 if a file is not what the card says."""
     emit(ctx, read_folder(folder))
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise Usage(f"--label {text!r}", wanted="KEY=VALUE", todo="write both, with '=' between them")
-    return key, value
 
 
 def _rules(file: Path) -> Redactor:

@@ -45,6 +45,7 @@ COMMANDS = {
     "replay": Listed("replay", "Build the projections anew from a place in the log."),
     "worker": Listed("worker", "Run a worker, look at this machine's, list and drain those of all machines."),
     "import": Listed("import_", "Import recordings of other harnesses."),
+    "policy": Listed("policy", "What a policy would have done to recorded tool calls."),
     "dataset": Listed("dataset", "Make data sets of recorded sessions for training and evaluation."),
     "workload": Listed("workload", "Publish made-up sessions with the skew of real ones."),
     "verify": Listed("verify", "Fold the log again and compare with the live state."),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dalsegno.errors import BlobDamaged, BlobMissing, InvalidEvent
 from dalsegno.log.redaction import Redactor
 from dalsegno.log.schema_set import SchemaSet
-from dalsegno.model.history import is_fork
-from dalsegno.model.lifecycle import MemoryOps, SessionState, inherit, judge
 from dalsegno.model.records import Event
 from dalsegno.readers.datasets.history import Told
-from dalsegno.readers.lineage import history_events
+from dalsegno.readers.lineage import counting_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.storage.blobs import Blobs
 
@@ -60,21 +58,9 @@ class SessionReading:
         digests: dict[bytes, bytes] = {}
         return [
             self._told(event, event.session_id == session_id, digests)
-            for event in self._counting(session_id)
+            for event in counting_events(self._reader, session_id)
             if event.type in _NEEDED
         ]
-
-    def _counting(self, session_id: str) -> Iterator[Event]:
-        state, ops, above = SessionState(), MemoryOps(), SessionState()
-        current = None
-        for event in history_events(self._reader, session_id):
-            if event.session_id != current:
-                current, above = event.session_id, state
-                state, ops = SessionState(), MemoryOps()
-            if is_fork(event):
-                inherit(above, state)
-            if not judge(state, ops, event).violations:
-                yield event
 
     def _told(self, event: Event, own: bool, digests: dict[bytes, bytes]) -> Told:
         if event.stub is not None:
