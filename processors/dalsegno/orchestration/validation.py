@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 import jsonschema
@@ -135,16 +136,24 @@ def _by_schema(schema: dict[str, Any], output: bytes) -> Judgement:
 def against_schema(schema: Mapping[str, Any], value: Any) -> tuple[Finding, ...] | None:
     """What in a value is not as a JSON Schema wants it, the same in every version of the library; None: the schema is
     none."""
-    kind = validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
-        kind.check_schema(schema)
-        # An empty registry: no schema is fetched from anywhere.
-        errors = list(kind(schema, registry=Registry()).iter_errors(value))
+        errors = list(_validator(json.dumps(schema, sort_keys=True)).iter_errors(value))
     except Exception:  # a library over a foreign schema: whatever it raises, there is no verdict
         return None
     findings = {_schema_finding(error): None for error in errors}
     ordered = sorted(findings, key=lambda each: (each.location or "", each.code, each.message))
     return tuple(ordered[:_FINDINGS])
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Any:
+    """Of a schema in JSON. Whether it is one takes far longer to see than using it: a tool's is used
+    for each call. Raises whatever the library does."""
+    read = json.loads(schema)
+    kind = validator_for(read, default=jsonschema.Draft202012Validator)
+    kind.check_schema(read)
+    # An empty registry: no schema is fetched from anywhere.
+    return kind(read, registry=Registry())
 
 
 def _schema_finding(error: Any) -> Finding:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import jsonschema
 import pytest
 
 from dalsegno.errors import InvalidDocument
@@ -77,6 +78,15 @@ def test_many_findings_and_long_values_are_cut() -> None:
     judgement = by_schema(["x" * 5000] * 100, {"items": {"type": "integer"}})
     assert len(judgement.findings) == 20
     assert all(len(each.message) < 900 for each in judgement.findings)
+
+
+def test_whether_a_schema_is_one_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than all else of a decision, and a tool's schema is used for each of its calls."""
+    looked: list[Any] = []
+    monkeypatch.setattr(jsonschema.Draft202012Validator, "check_schema", looked.append)
+    verdicts = [by_schema(output, {"type": "string", "minLength": 2}).verdict for output in ("a", "ab", 3)]
+    assert verdicts == ["REJECT", "PASS", "REJECT"]
+    assert len(looked) == 1
 
 
 @pytest.mark.parametrize(
