@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from dalsegno.model.events import NewEvent
+from dalsegno.log.contents import move_out
+from dalsegno.model.events import NewEvent, to_record
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import Contents, World, configuration_in_force, next_decision
 from dalsegno.projections.decider.fold import fold_event
@@ -22,6 +23,10 @@ class Writer(Protocol):
 
     def append(self, event: NewEvent, **how: Any) -> Event:
         """The event as every reader will find it, once it is in the log's hands. Raises as ``Session.append``."""
+        ...
+
+    def stored(self) -> None:
+        """Wait until the log has stored what was appended. Raises what it says instead."""
         ...
 
 
@@ -66,6 +71,11 @@ class Conductor:
         head = self.rows.head_row
         if head is not None:
             how = {"turn_id": head.turn or None, "stage_id": head.stage or None, **how}
+        # What is too large for an event is named there by its digest alone.
+        large: list[dict[str, Any]] = []
+        move_out(to_record(event), large)
+        for blob in large:
+            self.contents.keep(blob["digest"], blob["inline"])
         appended = self.writer.append(event, **how)
         fold_event(self.rows, appended, self.contents.keep)
         if self._after is not None:

@@ -3,14 +3,14 @@
 (1) append what is due until nothing is; (2) take up one command of the inbox, or one answer of a port, as a fact, and
 begin again at (1); (3) where there is neither, append the intents of what is outstanding and begin it, each in a thread
 of its own; (4) wait for the first answer, command or deadline. A crash between any two steps loses nothing that was
-appended, and what was begun is in the log before it is begun.
+stored, and what is begun was stored before it is begun.
 """
 
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
 from dalsegno.errors import InvalidEvent
@@ -71,13 +71,6 @@ class Live:
 
     def run(self) -> Stopped:
         """Raises what an append raises: the session is broken then, and must be resumed."""
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="port") as pool:
-            try:
-                return self._run(pool)
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-
-    def _run(self, pool: ThreadPoolExecutor) -> Stopped:
         patient_since: int | None = None
         told = False
         while True:
@@ -91,7 +84,7 @@ class Live:
             if head.status == "PAUSED":
                 return Stopped("PAUSED")
             works = outstanding(self.conductor.world)
-            if self._begin(pool, works):
+            if self._begin(works):
                 continue
             now = self._ports.clock.now()
             if not self._running:
@@ -104,20 +97,24 @@ class Live:
                     return Stopped("WAITING", waits_for)
             self._take_answer(self._until(works, now, patient_since))
 
-    def _begin(self, pool: ThreadPoolExecutor, works: list[Work]) -> bool:
+    def _begin(self, works: list[Work]) -> bool:
         """Begin what is due of it; True: an intent was appended, and something may be due."""
         now = self._ports.clock.now()
         for work in works:
             if work in self._begun or work.not_before > now:
                 continue
+            if self._running >= THREADS:
+                return False
             self._begun.add(work)
             intent = intent_of(work, self.conductor.world, self._ports, self.conductor.writer.session_id)
             if intent is not None:
                 self.conductor.append(intent)
             act = act_of(work, self.conductor.world, self._ports, self.conductor.writer.session_id)
             if act is not None:
+                self.conductor.writer.stored()
                 self._running += 1
-                pool.submit(self._perform, work, act)
+                # A daemon: who is interrupted need not wait for an answer that nobody takes up any more.
+                threading.Thread(target=self._perform, args=(work, act), name=f"port-{work.id}", daemon=True).start()
             if intent is not None:
                 return True
         return False

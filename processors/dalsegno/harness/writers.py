@@ -11,6 +11,7 @@ import msgspec
 from dalsegno.errors import InvalidEvent
 from dalsegno.log.codec import place
 from dalsegno.log.contents import move_out
+from dalsegno.log.receipts import Pending
 from dalsegno.log.session import Session
 from dalsegno.model.events import NewEvent, to_record
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
@@ -18,14 +19,24 @@ from dalsegno.model.records import Actor, Event
 
 
 class LogWriter:
-    """Appends to a session of the log and waits for nothing: a receipt that does not come breaks the session."""
+    """Appends to a session of the log; an append waits for nothing: a receipt that does not come breaks the session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.session_id = session.session_id
+        self._last: Pending | None = None
 
     def append(self, event: NewEvent, **how: Any) -> Event:
-        pending = self.session.append(event, **how)
+        self._last = self.session.append(event, **how)
+        return self.event_of(self._last)
+
+    def stored(self) -> None:
+        # The log takes the events of a session in their order.
+        if self._last is not None:
+            self._last.result()
+
+    def event_of(self, pending: Pending) -> Event:
+        """An event of the session as every reader finds it."""
         publisher = self.session.publisher
         assert pending.value is not None
         found = place(publisher.schemas, pending.key.encode(), pending.value, pending.partition, publisher.partitions)
@@ -35,7 +46,8 @@ class LogWriter:
 
 class Recorder:
     """Keeps events in memory, judged by the lifecycle's rules, numbered as a session's are; for replays, which may not
-    write. A content that is too large for an event is named by its digest, as in a log. Hashes are of its own: nothing compares them with a log's."""
+    write. A content that is too large for an event is named by its digest, as in a log. Hashes are of its own: nothing
+    compares them with a log's."""
 
     def __init__(self, session_id: str, clock: Callable[[], int], *, after: list[Event] | None = None) -> None:
         self.session_id = session_id
@@ -44,6 +56,9 @@ class Recorder:
         self.state, self.ops = SessionState(), MemoryOps()
         for event in self.events:
             judge(self.state, self.ops, event)
+
+    def stored(self) -> None:
+        """It is, as soon as it is appended."""
 
     @property
     def last(self) -> Event:

@@ -218,3 +218,17 @@ def state_after(prefixes: Iterable[Prefix]) -> SessionState:
             judge(state, ops, event)
         above = state
     return above or SessionState()
+
+
+def counting(history: Iterable[Event]) -> Iterator[Event]:
+    """The events of a whole history without those that break a rule: these have no effect."""
+    state, ops, above = SessionState(), MemoryOps(), SessionState()
+    current = None
+    for event in history:
+        if event.session_id != current:
+            current, above = event.session_id, state
+            state, ops = SessionState(), MemoryOps()
+        if is_fork(event):
+            inherit(above, state)
+        if not judge(state, ops, event).violations:
+            yield event
