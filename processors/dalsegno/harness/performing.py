@@ -34,11 +34,13 @@ from dalsegno.orchestration.ports import (
     Verdict,
 )
 from dalsegno.orchestration.work import Kind, Work
+from dalsegno.projections.decider.rows import LISTED
 
 Act = Callable[[], NewEvent]
 """Does it, and gives the event that says what came of it. Raises nothing that is no bug."""
 
 PROVIDER_DEFAULT: Final = "*"
+_LABEL: Final = 200
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def intent_of(work: Work, world: World, ports: Ports, session_id: str) -> NewEve
         return None
     call = world.call(work.id)
     spec = world.tool(call.name)
-    child = f"{session_id}/{work.id}".replace("~", "-") if spec is not None and spec.workflow is not None else None
+    delegated = spec is not None and spec.workflow is not None and not call.simulate
+    child = f"{session_id}/{work.id}".replace("~", "-") if delegated else None
     return ToolCallStarted(
         tool_call_id=work.id,
         attempt=work.attempt,
@@ -112,6 +115,9 @@ def _infer(work: Work, world: World, ports: Ports, session_id: str) -> Act:
         began = time.monotonic()
         try:
             answer = provider.complete(request)
+            if len(answer.calls) > LISTED:
+                asks = f"one answer asks for {len(answer.calls)} calls, more than {LISTED}"
+                raise InferenceError("too-many-calls", asks, retryable=False)
         except InferenceError as error:
             return facts.inference_failed(work.id, work.attempt, error)
         except Exception as error:
@@ -157,6 +163,11 @@ def _run_tool(work: Work, world: World, ports: Ports, session_id: str) -> Act:
     return act
 
 
+def _call_off(work: Work, _world: World, _ports: Ports, _session_id: str) -> Act:
+    ended = ToolFailed("CANCELLED", "its turn ends early", not_started=True)
+    return lambda: facts.tool_failed(work.id, work.attempt, ended)
+
+
 def _sub_session(work: Work, ports: Ports, child: str, workflow: str, goal: bytes) -> Act:
     begin = ports.sub_session
 
@@ -164,7 +175,13 @@ def _sub_session(work: Work, ports: Ports, child: str, workflow: str, goal: byte
         if begin is None:
             missing = ToolFailed("INFRA", "no sub-sessions here", not_started=True)
             return facts.tool_failed(work.id, work.attempt, missing)
-        return begin(child, workflow, goal, work.id)
+        try:
+            return begin(child, workflow, goal, work.id)
+        except ToolFailed as error:
+            return facts.tool_failed(work.id, work.attempt, error)
+        except Exception as error:
+            broke = ToolFailed("EXECUTOR_CRASH", f"{type(error).__name__}: {error}")
+            return facts.tool_failed(work.id, work.attempt, broke)
 
     return act
 
@@ -195,7 +212,11 @@ def _report(work: Work, world: World, ports: Ports, session_id: str) -> Act:
     def act() -> NewEvent:
         if reporter is None:
             return facts.reported(work.id, Verdict("ERROR", label="no such reporter here"))
-        return facts.reported(work.id, reporter.report(session_id, work.id, name, target))
+        try:
+            verdict = reporter.report(session_id, work.id, name, target)
+        except Exception as error:  # a validator that broke rejects nothing
+            verdict = Verdict("ERROR", label=f"{type(error).__name__}: {error}"[:_LABEL])
+        return facts.reported(work.id, verdict)
 
     return act
 
@@ -215,6 +236,7 @@ def _fire(work: Work, _world: World, _ports: Ports, _session_id: str) -> Act:
 _ACTS: Final = {
     Kind.INFER: _infer,
     Kind.RUN_TOOL: _run_tool,
+    Kind.CALL_OFF: _call_off,
     Kind.RETRIEVE: _retrieve,
     Kind.REPORT: _report,
     Kind.EXPIRE_APPROVAL: _expire_approval,

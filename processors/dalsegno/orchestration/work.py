@@ -13,6 +13,8 @@ class Kind(StrEnum):
     BEGIN_STAGE = "BEGIN_STAGE"
     INFER = "INFER"
     RUN_TOOL = "RUN_TOOL"
+    CALL_OFF = "CALL_OFF"
+    """Say of a call that it will not be started: its turn ends early."""
     RETRIEVE = "RETRIEVE"
     REPORT = "REPORT"
     EXPIRE_APPROVAL = "EXPIRE_APPROVAL"
@@ -43,7 +45,7 @@ def outstanding(world: World) -> list[Work]:
             found.append(Work(Kind.INFER, id, inference.attempt))
     for id, call in world.rows.family(CALL).items():
         if call.phase == "AUTHORIZED":
-            found.append(Work(Kind.RUN_TOOL, id, call.attempt + 1))
+            found.append(Work(Kind.CALL_OFF if head.abort else Kind.RUN_TOOL, id, call.attempt + 1))
     for id, approval in world.rows.family(APPROVAL).items():
         if approval.phase == "OPEN" and approval.ttl_ms is not None:
             found.append(Work(Kind.EXPIRE_APPROVAL, id, 0, approval.requested_at + approval.ttl_ms * 1000))

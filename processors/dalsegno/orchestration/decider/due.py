@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dalsegno.orchestration.decider import moves
-from dalsegno.orchestration.decider.packs import asks_model, compression_due, gave_summary
+from dalsegno.orchestration.decider.packs import asks_model, compression_due, gave_summary, overflowed
 from dalsegno.orchestration.decider.world import Due, World
-from dalsegno.orchestration.ports import CONTEXT_OVERFLOW
 from dalsegno.projections.decider.calls import CLOSED
 from dalsegno.projections.decider.rows import (
     APPROVAL,
@@ -31,10 +30,12 @@ from dalsegno.projections.decider.rows import (
 def due(world: World) -> Due | None:
     """The decision that is due; None: the session waits, or is over."""
     head = world.rows.head_row
-    if head is None or head.status != "RUNNING":
+    if head is None or head.status not in ("RUNNING", "PAUSED"):
         return None
     if head.stop is not None:
         return _stopping(world)
+    if head.status == "PAUSED":
+        return None
     limit = reached_limit(world)
     if limit is not None:
         return Due("LimitReached", limit)
@@ -89,10 +90,7 @@ def _in_turn(world: World) -> Due | None:
     if head.compressing:
         return _compressing(world)
     if not head.packs or head.stale:
-        plan = compression_due(world, overflow=False)
-        if plan is not None:
-            return Due("CompressionStarted" if asks_model(plan) else "CompressionCompleted", compression_id(world))
-        return Due("ContextPackBuilt", pack_id(world))
+        return _compression(world) or Due("ContextPackBuilt", pack_id(world))
     if not head.inference:
         return Due("InferenceRequested", inference_id(world))
     inference = world.inference(head.inference)
@@ -100,13 +98,18 @@ def _in_turn(world: World) -> Due | None:
         return None
     if inference.phase == "DONE":
         return _with_answer(world)
-    if inference.phase == "ATTEMPT_FAILED" and inference.error_class == CONTEXT_OVERFLOW:
-        plan = compression_due(world, overflow=True)
-        if plan is not None:
-            return Due("CompressionStarted" if asks_model(plan) else "CompressionCompleted", compression_id(world))
+    if overflowed(world) and (found := _compression(world)) is not None:
+        return found
     if may_ask_again(world, inference):
         return Due("InferenceRequested", head.inference)
     return Due("TurnAborted", head.turn)
+
+
+def _compression(world: World) -> Due | None:
+    plan = compression_due(world)
+    if plan is None:
+        return None
+    return Due("CompressionStarted" if asks_model(plan) else "CompressionCompleted", compression_id(world))
 
 
 def may_ask_again(world: World, inference: InferenceState) -> bool:
@@ -162,7 +165,8 @@ def _with_answer(world: World) -> Due | None:
 def _on_call(world: World, id: str, call: CallState) -> Due | None:
     if call.phase == "REQUESTED":
         return _on_request(world, id, call)
-    if call.phase == "ATTEMPT_FAILED" and call.safe:
+    lost = call.phase == "UNRESOLVED" and call.reason == "UNKNOWN_OUTCOME"
+    if (call.phase == "ATTEMPT_FAILED" or lost) and call.safe:
         return Due("ToolRetryDecided", id)
     return None
 
@@ -176,13 +180,17 @@ def _on_request(world: World, id: str, call: CallState) -> Due | None:
         if moves.refused(world, call) is not None:
             return Due("ToolCallRejected", id)
         return Due("PolicyEvaluated", f"{id}/d1")
+    if call.effective != call.arguments and moves.bad_arguments(world, call) is not None:
+        return Due("ToolCallRejected", id)
     if call.answer == "MODIFIED":
-        if moves.bad_arguments(world, call) is not None:
-            return Due("ToolCallRejected", id)
         return Due("PolicyEvaluated", f"{id}/d{call.evaluations + 1}")
     if call.decision == "DENY":
         return Due("ToolCallRejected", id)
-    if call.decision != "REQUIRE_APPROVAL" or standing_grant(world, call) is not None:
+    if call.decision != "REQUIRE_APPROVAL":
+        return Due("ToolCallAuthorized", id)
+    if standing_grant(world, call) is not None:
+        if call.approval and not call.answer:  # the grant came for another call while this one waited
+            return Due("ApprovalWithdrawn", call.approval)
         return Due("ToolCallAuthorized", id)
     if not call.approval:
         return Due("ApprovalRequested", f"{id}/a1")
@@ -196,7 +204,7 @@ def _on_request(world: World, id: str, call: CallState) -> Due | None:
 
 
 def standing_grant(world: World, call: CallState) -> str | None:
-    """The grant that answers this call without asking again: the oldest that covers it."""
+    """The grant that answers this call without asking again: of those that cover it, the first by id."""
     grants: dict[str, Grant] = world.rows.family(GRANT)
     for id in sorted(grants):
         grant = grants[id]

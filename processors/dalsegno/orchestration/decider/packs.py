@@ -19,6 +19,7 @@ from dalsegno.model.payloads import InferencePurpose
 from dalsegno.orchestration import compression, context
 from dalsegno.orchestration.decider.world import World
 from dalsegno.orchestration.documents import Agent, CompressionRule
+from dalsegno.orchestration.ports import CONTEXT_OVERFLOW
 from dalsegno.projections.decider import rendering
 from dalsegno.projections.decider.rows import COMPRESSION, ITEM, PACKED, CompressionState, Item
 
@@ -150,7 +151,15 @@ def _judge(world: World, validation_id: str) -> tuple[Agent, bytes, bytes]:
 # --- compression ------------------------------------------------------------------------------------------------------
 
 
-def compression_due(world: World, *, overflow: bool) -> compression.Plan | None:
+def overflowed(world: World) -> bool:
+    """Whether the provider found this turn's last request too long, and nothing was compressed since."""
+    head = world.head
+    inference = world.inference(head.inference)
+    failed = inference is not None and inference.phase == "ATTEMPT_FAILED"
+    return failed and not head.stale and inference is not None and inference.error_class == CONTEXT_OVERFLOW
+
+
+def compression_due(world: World) -> compression.Plan | None:
     """The compression that comes before this turn's next pack."""
     if not world.configuration.compression.rules:
         return None
@@ -165,7 +174,7 @@ def compression_due(world: World, *, overflow: bool) -> compression.Plan | None:
         world.contents,
         turn_ordinal=head.turn_ordinal,
         first_turn_of_stage=head.stage_turns == 1 and not head.packs,
-        overflow=overflow,
+        overflow=overflowed(world),
         token_total=sum(context.tokens(size, tokenizer) for size in sizes),
         failed_rules=head.failed_rules,
     )
@@ -176,9 +185,7 @@ def asks_model(plan: compression.Plan) -> bool:
 
 
 def _due_now(world: World) -> compression.Plan:
-    inference = world.inference(world.head.inference)
-    overflow = inference is not None and inference.phase == "ATTEMPT_FAILED"
-    plan = compression_due(world, overflow=overflow)
+    plan = compression_due(world)
     if plan is None:
         raise NotReconstructable("no compression is due")
     return plan
@@ -200,11 +207,11 @@ def compression_started(world: World, compression_id: str) -> NewEvent:
 def _plan_started(world: World, compression_id: str) -> compression.Plan:
     """The compression in progress, from its row."""
     state: CompressionState = world.rows.get((COMPRESSION, compression_id))
-    items = [world.rows.get((ITEM, id)) for id in state.scope]
+    items = [item for item in world.rows.family(ITEM).values() if item.compressing == compression_id]
     return compression.Plan(
         rule=_rule(world, state.rule_id),
         trigger="THRESHOLD",
-        scope=tuple(item for item in items if item is not None),
+        scope=tuple(sorted(items, key=lambda item: (item.place, item.id))),
         rule_digest=state.rule_digest or b"",
         input_digest=state.input_digest or b"",
         tokens_before=state.tokens_before or 0,

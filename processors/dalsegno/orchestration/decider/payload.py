@@ -325,12 +325,14 @@ def _approval_requested(world: World, approval_id: str) -> NewEvent:
 def _authorized(world: World, id: str) -> NewEvent:
     call = world.call(id)
     approval: str | None = None
-    if call.answer == "GRANTED":
+    if call.decision == "SIMULATE":
+        basis = "SIMULATED"
+    elif call.answer == "GRANTED":
         basis, approval = "APPROVAL", call.approval
     elif call.decision == "REQUIRE_APPROVAL":
         basis, approval = "STANDING_GRANT", standing_grant(world, call)
     else:
-        basis = "SIMULATED" if call.decision == "SIMULATE" else "POLICY_ALLOW"
+        basis = "POLICY_ALLOW"
     return ToolCallAuthorized(
         tool_call_id=id,
         basis=basis,  # type: ignore[arg-type]
@@ -352,18 +354,22 @@ def _why_rejected(world: World, call: CallState) -> tuple[str, str | None, str]:
         refusal = moves.refused(world, call)
         if refusal is not None:
             return refusal.basis, None, refusal.message
-    if call.answer == "MODIFIED":
-        return "INVALID_ARGUMENTS", call.approval, moves.bad_arguments(world, call) or "the arguments are wrong"
+    bad = None if call.effective == call.arguments else moves.bad_arguments(world, call)
+    if bad is not None:
+        cited = call.approval if call.answer == "MODIFIED" else call.decision_id
+        return "INVALID_ARGUMENTS", cited, f"as they were changed: {bad}"
     if call.decision == "DENY":
         return "POLICY_DENY", call.decision_id, call.explanation or "the policy denies it"
     if call.answer == "EXPIRED":
         return "APPROVAL_EXPIRED", call.approval, "nobody answered in time"
+    if call.answer == "WITHDRAWN":
+        return "APPROVAL_DENIED", call.approval, "nobody is asked any more"
     return "APPROVAL_DENIED", call.approval or None, "an approver denied it"
 
 
 def _retry(world: World, id: str) -> NewEvent:
     call = world.call(id)
-    again = call.failed < world.stage.limits.tool_attempts
+    again = call.failed < world.stage.limits.tool_attempts and not world.head.abort
     return ToolRetryDecided(
         tool_call_id=id, attempt=call.attempt, retry=again, delay_ms=delay_ms(call.failed, None) if again else None
     )

@@ -10,10 +10,13 @@ from dalsegno.model.records import Event
 from dalsegno.projections.decider import rendering
 from dalsegno.projections.decider.rows import (
     APPROVAL,
+    ASKED_IN_STEP,
     CALL,
     GRANT,
     INFERENCE,
     ITEM,
+    LISTED,
+    STEPS,
     ApprovalState,
     CallState,
     Grant,
@@ -22,9 +25,7 @@ from dalsegno.projections.decider.rows import (
 )
 from dalsegno.projections.decider.table import RESULTS, DeciderRows, Keep, content_of, learn, put_item
 
-RUNNING: Final = frozenset({"STARTED", "UNRESOLVED", "ATTEMPT_FAILED"})
 CLOSED: Final = frozenset({"DONE", "REJECTED", "GIVEN_UP"})
-_RULES: Final = 64
 _TEXT: Final = 500
 
 
@@ -64,7 +65,7 @@ def _evaluated(rows: DeciderRows, _head: Head, event: Event, keep: Keep) -> None
     if call is None:
         return
     call.decision_id, call.decision = bounded(body["decision_id"]), body["decision"]
-    call.rule_ids = [bounded(rule) for rule in body["rule_ids"][:_RULES]]
+    call.rule_ids = [bounded(rule) for rule in body["rule_ids"][:LISTED]]
     call.evaluations += 1
     call.explanation = None if body["explanation"] is None else body["explanation"][:_TEXT]
     modified = learn(body["modified"], keep)
@@ -72,7 +73,7 @@ def _evaluated(rows: DeciderRows, _head: Head, event: Event, keep: Keep) -> None
         call.effective = modified
     duty = body["obligation"]
     if duty is not None:
-        call.to = [[bounded(who) for who in step[:_RULES]] for step in duty["to"][:_RULES]]
+        call.to = [[bounded(who) for who in step[:ASKED_IN_STEP]] for step in duty["to"][:STEPS]]
         call.ttl_ms, call.on_expiry = duty["ttl_ms"], duty["on_expiry"]
     if call.answer == "MODIFIED":
         call.answer = "GRANTED"
@@ -93,7 +94,7 @@ def _approval_requested(rows: DeciderRows, _head: Head, event: Event, _keep: Kee
         phase="OPEN",
         requested_at=event.meta.get("recorded_at") or 0,
         arguments=body["arguments_digest"],
-        addressed_to=[bounded(who) for who in body["addressed_to"][:_RULES]],
+        addressed_to=[bounded(who) for who in body["addressed_to"][:ASKED_IN_STEP]],
         ttl_ms=body["ttl_ms"],
     )
     rows.put((APPROVAL, id), state)
@@ -118,6 +119,11 @@ def _answered(rows: DeciderRows, event: Event, phase: str, answer: str) -> tuple
 def _granted(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
     body = event.body
     modified = learn(body["modified_arguments"], keep)
+    asked = rows.get((APPROVAL, bounded(body["approval_id"])))
+    if asked is not None and body["arguments_digest"] not in (None, asked.arguments):
+        # It is for other arguments than those that were shown (rule A3): no leave for this call.
+        _answered(rows, event, "GRANTED", "DENIED")
+        return
     found = _answered(rows, event, "GRANTED", "GRANTED" if modified is None else "MODIFIED")
     if found is None:
         return
@@ -197,10 +203,15 @@ def _done(rows: DeciderRows, head: Head, event: Event, keep: Keep, status: str, 
         return
     call.phase = "DONE"
     _result_item(rows, head, event, keep, id, call, rendering.tool_result(id, call.name, status, content))
-    if head.turn and call.turn_ordinal == head.turn_ordinal:
-        rows.put((CALL, id), call)
-    else:  # it came after its turn
+    _put(rows, head, id, call)
+
+
+def _put(rows: DeciderRows, head: Head, id: str, call: CallState) -> None:
+    """A closed call is kept as long as its turn."""
+    if call.phase in CLOSED and not (head.turn and call.turn_ordinal == head.turn_ordinal):
         rows.delete((CALL, id))
+    else:
+        rows.put((CALL, id), call)
 
 
 def _failed(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
@@ -225,7 +236,7 @@ def _retry(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
         call.phase, call.delay_ms = "AUTHORIZED", event.body["delay_ms"]
     else:
         _give_up(rows, head, event, keep, id, call)
-    rows.put((CALL, id), call)
+    _put(rows, head, id, call)
 
 
 def _give_up(rows: DeciderRows, head: Head, event: Event, keep: Keep, id: str, call: CallState) -> None:
@@ -241,7 +252,7 @@ def call_recovered(rows: DeciderRows, head: Head, event: Event, keep: Keep, id: 
     if phase == "GIVEN_UP":
         _give_up(rows, head, event, keep, id, call)
     call.phase = phase
-    rows.put((CALL, id), call)
+    _put(rows, head, id, call)
 
 
 def approval_recovered(rows: DeciderRows, _head: Head, _event: Event, _keep: Keep, id: str, resolution: str) -> None:
@@ -257,7 +268,8 @@ def approval_recovered(rows: DeciderRows, _head: Head, _event: Event, _keep: Kee
 
 def close_turn_calls(rows: DeciderRows, head: Head, event: Event, keep: Keep, reason: str | None) -> None:
     """A turn ends: what it asked for is done with. ``reason``: it was aborted, and each call of the answer that has no
-    result gets one that says so, for a provider refuses half a pair. A call that may have run stays, for its receipt.
+    result gets one that says so, for a provider refuses half a pair. A call that is not closed
+    stays: its receipt may come, and an end of the session lists it.
     """
     inference = rows.get((INFERENCE, head.inference))
     for ordinal, (id, _, name, digest) in enumerate([] if inference is None else inference.calls):
@@ -269,7 +281,7 @@ def close_turn_calls(rows: DeciderRows, head: Head, event: Event, keep: Keep, re
             continue
         for number in range(1, call.approvals + 1):
             rows.delete((APPROVAL, f"{id}/a{number}"))
-        if call.phase not in RUNNING:
+        if call.phase in CLOSED:
             rows.delete((CALL, id))
 
 

@@ -12,6 +12,7 @@ from dalsegno.projections.decider.rows import (
     COMPRESSION,
     INFERENCE,
     ITEM,
+    LISTED,
     PACKED,
     CompressionState,
     Head,
@@ -66,7 +67,7 @@ def _inference_completed(rows: DeciderRows, head: Head, event: Event, keep: Keep
     keep(state.text, text)
     if state.purpose == "AGENT":
         asked = [part for part in body["output"] if part["kind"] == "TOOL_CALL"]
-        for place, call in enumerate(body["tool_calls"]):
+        for place, call in enumerate(body["tool_calls"][:LISTED]):
             arguments = content_of(asked[place]["blob"]) if place < len(asked) else b""
             if place < len(asked) and asked[place]["blob"] is None:
                 arguments = (asked[place]["text"] or "").encode("utf-8", "surrogatepass")
@@ -136,9 +137,13 @@ def _compression_started(rows: DeciderRows, head: Head, event: Event, _keep: Kee
         rule_digest=body["rule_digest"],
         input_digest=body["input_digest"],
         tokens_before=body["tokens_before"],
-        scope=[bounded(id) for id in body["scope"]],
     )
     rows.put((COMPRESSION, head.compressing), state)
+    for id in body["scope"]:
+        item = rows.get((ITEM, bounded(id)))
+        if item is not None:
+            item.compressing = head.compressing
+            rows.put((ITEM, item.id), item)
 
 
 def _compression_completed(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
@@ -175,18 +180,20 @@ def _mask(rows: DeciderRows, item: Item, compression_id: str, keep: Keep) -> Non
 
 def _compression_failed(rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
     id = bounded(event.body["compression_id"])
-    state = rows.get((COMPRESSION, id))
-    if state is not None:
-        head.failed_rules = [*head.failed_rules, state.rule_id]
+    _rule_failed(rows, head, id)
     _done_compressing(rows, head, id, f"{id}/i")
 
 
 def compression_recovered(rows: DeciderRows, head: Head, _event: Event, _keep: Keep, id: str, resolution: str) -> None:
     if resolution in ("FAILED", "ABANDONED"):
-        state = rows.get((COMPRESSION, id))
-        if state is not None:
-            head.failed_rules = [*head.failed_rules, state.rule_id]
+        _rule_failed(rows, head, id)
         _done_compressing(rows, head, id, f"{id}/i")
+
+
+def _rule_failed(rows: DeciderRows, head: Head, compression_id: str) -> None:
+    state = rows.get((COMPRESSION, compression_id))
+    if state is not None and state.rule_id not in head.failed_rules and len(head.failed_rules) < LISTED:
+        head.failed_rules = [*head.failed_rules, state.rule_id]
 
 
 def _done_compressing(rows: DeciderRows, head: Head, id: str, inference_id: str | None) -> None:
@@ -201,8 +208,11 @@ def _done_compressing(rows: DeciderRows, head: Head, id: str, inference_id: str 
 
 
 def _message(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
+    id = f"m:{event.body['message_id']}"
+    if rows.get((ITEM, bounded(id))) is not None:
+        return  # sent again: it stands where it came first
     put_item(
-        rows, head, keep, id=f"m:{event.body['message_id']}", seq=event.seq, kind="MESSAGE",
+        rows, head, keep, id=id, seq=event.seq, kind="MESSAGE",
         content=rendering.message(event.body), turn=head.turn_ordinal, phase=MEANWHILE if head.turn else BETWEEN,
     )  # fmt: skip
 

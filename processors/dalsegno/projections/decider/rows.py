@@ -28,6 +28,13 @@ COMPRESSION: Final = "compression"
 ITEM: Final = "item"
 PACKED: Final = "packed"
 
+LISTED: Final = 64
+"""Members of a list from outside that a row keeps. Documents with longer ones are not pinned, and an answer with more
+calls is taken for a failed one, so that only a foreign log passes it: what lies above is then not decided on."""
+STEPS: Final = 8
+ASKED_IN_STEP: Final = 16
+"""Steps of an obligation, and who is asked in one."""
+
 
 class DeciderRow(Struct, array_like=True, tag=True):
     """Base of all of them; the first member in the log's encoding is the class's name."""
@@ -241,14 +248,13 @@ class ValidationState(DeciderRow):
 
 
 class CompressionState(DeciderRow):
-    """A compression for which a model is asked."""
+    """A compression for which a model is asked. Its scope is the items that name it (``Item.compressing``)."""
 
     rule_id: str
     phase: str
     rule_digest: bytes | None
     input_digest: bytes | None
     tokens_before: int | None
-    scope: list[str]
 
 
 class Item(DeciderRow):
@@ -266,6 +272,8 @@ class Item(DeciderRow):
     """Rendered bytes."""
     mode: str = "FULL"
     compression_id: str = ""
+    compressing: str = ""
+    """The last compression that asked a model about this item."""
 
 
 class Packed(DeciderRow):

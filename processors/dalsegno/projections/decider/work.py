@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import Event
+from dalsegno.projections.base import cut
 from dalsegno.projections.decider import rendering
 from dalsegno.projections.decider.calls import close_turn_calls
 from dalsegno.projections.decider.rows import (
     INFERENCE,
+    LISTED,
     PENDING,
     PIN,
     REQUEST,
@@ -96,13 +98,20 @@ def _stage_ended(status: str) -> Callable[[DeciderRows, Head, Event, Keep], None
             error = body["error"]
             state.error_class, state.error_message = error["error_class"][:_TEXT], error["message"][:_TEXT]
         rows.put((STAGE, name), state)
-        for id in head.requests:
-            rows.delete((REQUEST, id))
-        head.requests = []
+        _forget_requests(rows, head)
         head.stage = head.stage_phase = ""
         head.last_stage, head.moved = name, False
 
     return fold
+
+
+def _forget_requests(rows: DeciderRows, head: Head) -> None:
+    """But those without an answer: an end of the session lists them."""
+    for id in head.requests:
+        state = rows.get((REQUEST, id))
+        if state is not None and state.phase != "OPEN":
+            rows.delete((REQUEST, id))
+    head.requests = []
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
@@ -141,6 +150,8 @@ def _turn_aborted(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> No
 def _requested(kind: str, id_field: str) -> Callable[[DeciderRows, Head, Event, Keep], None]:
     def fold(rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
         id = bounded(event.body[id_field])
+        if len(head.requests) >= LISTED:
+            return
         at = event.meta.get("recorded_at") or 0
         rows.put((REQUEST, id), RequestState(kind, "OPEN", at, event.body.get("ttl_ms")))
         head.requests = [*head.requests, id]
@@ -185,6 +196,8 @@ def request_recovered(rows: DeciderRows, _head: Head, _event: Event, _keep: Keep
 
 def _validation_requested(rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
     id = bounded(event.body["validation_id"])
+    if len(head.validations) >= LISTED:
+        return
     rows.put((VALIDATION, id), ValidationState(bounded(event.body["validator"]), "OPEN"))
     head.validations = [*head.validations, id]
 
@@ -194,7 +207,7 @@ def _reported(rows: DeciderRows, _head: Head, event: Event, keep: Keep) -> None:
     state = rows.get((VALIDATION, bounded(body["validation_id"])))
     if state is None:
         return
-    state.reported, state.score, state.label = body["verdict"], body["score"], body["label"]
+    state.reported, state.score, state.label = body["verdict"], cut(body["score"]), cut(body["label"])
     state.evidence = [digest for digest in (learn(blob, keep) for blob in body["evidence"][:16]) if digest is not None]
     rows.put((VALIDATION, bounded(body["validation_id"])), state)
 
@@ -203,8 +216,7 @@ def _decided(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
     body = event.body
     id = bounded(body["validation_id"])
     state = rows.get((VALIDATION, id))
-    if body["inference_id"] is not None:
-        rows.delete((INFERENCE, bounded(body["inference_id"])))
+    rows.delete((INFERENCE, f"{id}/i"))
     if state is None:
         return
     state.phase, state.verdict = "DONE", body["verdict"]
