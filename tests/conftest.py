@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dalsegno.log.kafka import KafkaConfig
     from s3_lab import S3Server
 
+pytest_plugins = ["dalsegno.testing.pytest_plugin", "pytester"]
+
 # Compaction must be something that a test can wait for: the cleaner's back-off is 15 s by default.
 BROKER_OVERRIDES = {"log.cleaner.backoff.ms": "500", "log.retention.check.interval.ms": "1000"}
 

@@ -70,7 +70,8 @@ class Rerun:
 
 
 class Runner:
-    """One run. ``conductor``: over a writer that may be written to, with the rows of where the run begins."""
+    """One run. ``conductor``: over a writer that may be written to, with the rows of where the run begins. ``people``:
+    answers what is asked of persons, where no recorded answer fits; None: nobody does."""
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Runner:
         keys: Mapping[str, CallKey] | None = None,
         effects: Effects | None = None,
         step: Callable[[Event], None] | None = None,
+        people: Callable[[World], NewEvent | None] | None = None,
     ) -> None:
         self.conductor = conductor
         self._recording = recording
@@ -92,6 +94,7 @@ class Runner:
         self._keys: dict[str, CallKey] = dict(keys or {})
         self._effects = Effects() if effects is None else effects
         self._step = step
+        self._people = people
         self.result = Rerun()
         self._held: Counter[str] = Counter()
         if strategy.inference in ("rerun", "scripted"):
@@ -201,6 +204,10 @@ class Runner:
             if work.kind in (Kind.EXPIRE_APPROVAL, Kind.EXPIRE_INPUT, Kind.FIRE_TIMER):
                 continue  # no clock runs in a replay
             return self._do(work, world)
+        answer = None if self._people is None else self._people(world)
+        if answer is not None:
+            self._append(answer, actor=("USER", "script"))
+            return True
         return self._deny(world) if self._held["ApprovalGranted"] else False
 
     def _do(self, work: Work, world: World) -> bool:

@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dalsegno.testing.in_memory import MemoryPublisher, memory_publisher
     from dalsegno.testing.memory_log import MemoryLog
+    from dalsegno.testing.simulation import Simulation, simulate
 
 _PUBLIC = {
     "MemoryLog": "dalsegno.testing.memory_log",
     "MemoryPublisher": "dalsegno.testing.in_memory",
+    "Simulation": "dalsegno.testing.simulation",
     "memory_publisher": "dalsegno.testing.in_memory",
+    "simulate": "dalsegno.testing.simulation",
 }
 
-__all__ = ["MemoryLog", "MemoryPublisher", "memory_publisher"]
+__all__ = ["MemoryLog", "MemoryPublisher", "Simulation", "memory_publisher", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
