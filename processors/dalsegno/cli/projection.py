@@ -101,9 +101,12 @@ def _sums(reader: LocalReader, projection: Projection[Any]) -> Iterator[tuple[Ro
 
 
 def _shown(ctx: Context, row_id: RowId, row: Any) -> dict[str, Any]:
-    return {"id": " ".join(map(str, row_id)) if ctx.output == "text" else list(row_id), **row_values(row)}
+    values = row_values(row)
+    values.pop("id", None)  # of a row that says its own, which is the last part of this one
+    return {"id": " ".join(map(str, row_id)) if ctx.output == "text" else list(row_id), **values}
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    """Those that hold something in any of these rows."""
-    return [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, "", 0, False) for row in rows)]
+    """Those that hold something in any of these rows, which may have different ones."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if any(row.get(name) not in (None, "", 0, False) for row in rows)]

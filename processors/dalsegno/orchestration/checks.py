@@ -17,6 +17,7 @@ from dalsegno.orchestration.documents import Obligation, Policy, Stage, Workflow
 from dalsegno.orchestration.policy import GUARD_INPUTS, POLICY_INPUTS
 from dalsegno.orchestration.validation import predicate
 from dalsegno.orchestration.yaml_text import Path
+from dalsegno.projections.decider.rows import ASKED_IN_STEP, LISTED, STEPS
 
 PLACEHOLDERS: Final = ("goal", "session", "stage", "clock_start")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -87,6 +88,8 @@ def _stage(loaded: Loaded, stage: Stage, at: Path, stages: Sequence[str]) -> Ite
                 yield Problem("workflow", (*at, key, number), f"{name!r} stands twice", "it once")
     yield from _names("workflow", (*at, "retrieve"), "id", [each.id for each in stage.retrieve])
     yield from _names("workflow", (*at, "ask"), "id", [each.id for each in stage.ask])
+    yield from _most("workflow", (*at, "validators"), stage.validators, LISTED)
+    yield from _most("workflow", (*at, "ask"), [*stage.retrieve, *stage.ask], LISTED)
     for number, question in enumerate(stage.ask):
         yield from _schema("workflow", (*at, "ask", number, "schema"), question.schema)
         yield from _positive("workflow", (*at, "ask", number), question)
@@ -160,6 +163,9 @@ def _obligation(at: Path, duty: Obligation | None) -> Iterator[Problem]:
     if duty is None:
         return
     yield from _positive("policy", at, duty)
+    yield from _most("policy", (*at, "to"), duty.to, STEPS)
+    for number, step in enumerate(duty.to):
+        yield from _most("policy", (*at, "to", number), step, ASKED_IN_STEP)
     if duty.on_expiry == "ESCALATE" and len(duty.to) < 2:
         yield Problem("policy", (*at, "on_expiry"), "ESCALATE, with nobody to escalate to", "two steps in 'to'")
     if duty.on_expiry == "ESCALATE" and duty.ttl_seconds is None:
@@ -169,6 +175,7 @@ def _obligation(at: Path, duty: Obligation | None) -> Iterator[Problem]:
 def _compression(loaded: Loaded) -> Iterator[Problem]:
     rules = loaded.compression.rules
     yield from _names("compression", ("rules",), "id", [each.id for each in rules])
+    yield from _most("compression", ("rules",), rules, LISTED)
     for number, rule in enumerate(rules):
         at: Path = ("rules", number)
         for key, value in (("agent", rule.agent), ("prompt", rule.prompt)):
@@ -241,6 +248,12 @@ def _names(document: str, at: Path, key: str, names: Sequence[str]) -> Iterator[
             yield Problem(document, path, f"the name {name!r}", "letters, digits, - and _, at most 64")
         if name in names[:number]:
             yield Problem(document, path, f"{name!r} stands twice", "a name of its own")
+
+
+def _most(document: str, path: Path, members: Sequence[Any], most: int) -> Iterator[Problem]:
+    """What a decision remembers of a list is bounded."""
+    if len(members) > most:
+        yield Problem(document, path, f"{len(members)} of them", f"at most {most}")
 
 
 def _known(document: str, path: Path, kind: str, name: str, known: Iterable[str]) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ from dalsegno.projections.audit import Audit
 from dalsegno.projections.base import Projection
 from dalsegno.projections.compressions import Compressions
 from dalsegno.projections.context_packs import ContextPacks
+from dalsegno.projections.decider.projection import Decider
 from dalsegno.projections.inferences import Inferences
 from dalsegno.projections.inputs import Inputs
 from dalsegno.projections.messages import Messages
@@ -44,6 +45,7 @@ def built_in() -> list[Projection[Any]]:
         Audit(),
         Usage(),
         Outcomes(),
+        Decider(),
     ]
 
 

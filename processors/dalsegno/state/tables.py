@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -68,12 +68,14 @@ class TableSpec:
         try:
             return self.decode(raw)
         except msgspec.MsgspecError as error:
+            # Rows of several shapes are a union, which has no name of its own.
+            shape = " or ".join(each.__name__ for each in get_args(self.row) or [self.row])
             raise StoreDamaged(
-                f"a row of {self.projection} does not have the shape of {self.row.__name__}: {error}",
+                f"a row of {self.projection} does not have the shape of {shape}: {error}",
                 wanted=f"rows of {self.projection} version {self.version}",
                 todo=f"fold the projection {self.projection} again from the journal",
                 projection=self.projection,
-                type=self.row.__name__,
+                type=shape,
                 session=None if self.kind == TOTAL else take_text(key, len(self.prefix))[0],
                 key=key.hex(),
             ) from error

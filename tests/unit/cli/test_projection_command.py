@@ -77,3 +77,12 @@ def test_wrong_words_say_what_was_wanted(say: Say) -> None:
     assert "is a rollup" in say("projection", "get", "usage", "s-1", code=2)[1]
     assert "has no row c 9 in tools" in say("projection", "get", "tools", "s-1", "c 9", code=4)[1]
     assert "no session 's-9'" in say("projection", "get", "tools", "s-9", code=4)[1]
+
+
+def test_rows_of_different_shapes_stand_in_one_table(house: House, say: Say) -> None:
+    house.shard(SessionBuilder("s-5").begin().records, partition=partition_of("s-5", 2))
+    rows = json.loads(say("-o", "json", "projection", "get", "decider", "s-5")[0])
+    assert {tuple(row["id"][:1]) for row in rows} >= {(), ("pin",), ("item",)}
+    out = say("projection", "get", "decider", "s-5")[0]
+    assert "RUNNING" in out
+    assert "HARNESS_BUILD" in out

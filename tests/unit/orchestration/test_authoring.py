@@ -74,6 +74,8 @@ MISTAKES = [
     ("limits: {turns: 4", "limits: {turns: 0", "stages[0].limits.turns: 0", "at least 1"),
     ("history: stage", "history: stages", "stages[0].context.history", "stage"),
     ("    agent: worker\n    context", "    agent: workr\n    context", "there is no agent 'workr'", "worker"),
+    ("[support], [lead]", "[], [], [], [], [], [], [], [], []", "to: 9 of them", "at most 8"),
+    ("[support], [lead]", f"[{', '.join(f'p{n}' for n in range(17))}], [lead]", "17 of them", "at most 16"),
     ("tools: [search, refund]", "tools: [search, refnd]", "stages[1].tools[1]: there is no tool 'refnd'", "refund"),
     ("validators: [short, polite]", "validators: [shorts]", "there is no validator 'shorts'", "short"),
     ("prompt: main                  #", "prompt: mian   #", "agents.worker.prompt: there is no prompt 'mian'", "main"),

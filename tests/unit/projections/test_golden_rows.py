@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from dalsegno.projections.base import Projection
@@ -19,6 +20,7 @@ DIGESTS = {
     ("audit", 1): "2fab77d1f8f479cdf310484329f66d07370c8a8e81fb1ac7afd8448c2674e3b9",
     ("compressions", 1): "0000000000000000000000000000000000000000000000000000000000000000",
     ("context_packs", 1): "7bcbec1979106b98c0d149d898671520603dc333de5cf3d12c86de94b12ebb21",
+    ("decider", 1): "1dc56570ab8b5985704aafa9207e4fc0a4c62bfaa190c91cf911fd2600cbe45c",
     ("inferences", 1): "32a83a7a9379f851438da10e85c4c9d141b1c09400ed093e5f383d6d0306e945",
     ("inputs", 1): "0000000000000000000000000000000000000000000000000000000000000000",
     ("messages", 1): "fa597f7da1a1f79843f9e3fa73fe39213d5223be7f0fdc0fb769e996dfd74980",
@@ -42,13 +44,16 @@ def test_rows_are_those_written_by_hand(projection: Projection[Any]) -> None:
 
 
 def _row(kind: type[Any], fields: dict[str, Any]) -> Any:
-    """The row with these fields, and with the defaults of those that are not named."""
+    """The row with these fields, and with the defaults of those that are not named. ``shape``: which of several."""
+    if "shape" in fields:
+        (kind,) = (each for each in get_args(kind) if each.__name__ == fields["shape"])
+        fields = {name: value for name, value in fields.items() if name != "shape"}
     hints = get_type_hints(kind)
     return kind(
         **{
             name: [_row(*get_args(hints[name]), item) if isinstance(item, dict) else item for item in value]
-            if isinstance(value, list)
-            else value
+            if isinstance(value, list) and any(isinstance(item, dict) for item in value)
+            else msgspec.convert(value, hints[name])
             for name, value in fields.items()
         }
     )
