@@ -94,7 +94,6 @@ class Scene:
         goal: bytes = b"the goal",
         begun: bool = True,
         default: Any = "ALLOW",
-        decide: Any = due,
     ) -> None:
         self.loaded = Loaded(
             workflow=Workflow(
@@ -112,7 +111,6 @@ class Scene:
             validators=Validators(validators=list(validators)),
             tokenizer=Tokenizer(),
         )
-        self._due = decide
         self.now = 1_000_000
         self.contents = MemoryContents()
         self.recorder = Recorder("s", self._tick)
@@ -180,7 +178,7 @@ class Scene:
         made: list[str] = []
         while len(made) < most and self.conductor.running:
             world = self.world
-            found: Due | None = self._due(world)
+            found: Due | None = due(world)
             if found is None:
                 break
             self.conductor.append(payload(world, found))

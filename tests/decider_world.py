@@ -7,7 +7,7 @@ that does to it; ``Oracle`` answers by domain id alone, so that only the order o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
@@ -24,18 +24,19 @@ from dalsegno.orchestration.documents import (
     Recipe,
     Retrieval,
     SessionLimits,
+    Stage,
     StageLimits,
     Transition,
     Triggers,
 )
 from dalsegno.orchestration.ports import CONTEXT_OVERFLOW, ToolFailed
 from dalsegno.orchestration.work import Kind, outstanding
-from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, REQUEST
+from dalsegno.projections.decider.rows import APPROVAL, CALL, REQUEST
 from decider_lab import NAMES, Scene, stage
 
 Move: TypeAlias = Callable[[], object]
 
-_POLICIES = [
+POLICIES = [
     PolicyRule(id="deny", decision="DENY", when='call.tool == "write" && call.arguments.n > 90'),
     PolicyRule(id="more", decision="MODIFY", when='call.tool == "write" && call.arguments.n > 80', merge={"n": 7}),
     PolicyRule(id="worse", decision="MODIFY", when='call.tool == "write" && call.arguments.n > 70', merge={"n": "x"}),
@@ -49,7 +50,7 @@ _POLICIES = [
     ),
     PolicyRule(id="ask2", decision="REQUIRE_APPROVAL", when="session.turns < 3", approval=Obligation(ttl_seconds=9)),
 ]
-_COMPRESSIONS = [
+COMPRESSIONS = [
     CompressionRule(
         id="sum", method="SUMMARY", when=Triggers(turns=1), protect=Protected(turns=0), agent="judge", prompt="shorter"
     ),
@@ -61,7 +62,7 @@ _COMPRESSIONS = [
     CompressionRule(id="mask", method="MASK", when=Triggers(stage_boundary=True, turns=1, overflow=True)),
     CompressionRule(id="dedup", method="DEDUP", when=Triggers(turns=1), protect=Protected(turns=0)),
 ]  # fmt: skip
-_TRANSITIONS = [
+TRANSITIONS = [
     Transition(id="begin", to="one"),
     Transition(id="again", source="one", to="one", when='stage.status == "FAILED" && stage.attempt < 3'),
     Transition(id="broken", source="one", to="two", when='labels.nowhere == "x"'),
@@ -69,6 +70,20 @@ _TRANSITIONS = [
     Transition(id="else", source="one", to="three"),
     Transition(id="last", source="two", to="three", when="stage.verdicts.all(each, each.verdict == 'PASS')"),
 ]
+
+
+def all_stages() -> list[Stage]:
+    """Three, each with all that a stage may have."""
+    return [
+        stage(
+            name,
+            validators=["said", "judged", "tests"],
+            retrieve=[Retrieval(id="kb")],
+            ask=[Question(id="ok", prompt="ok?", ttl_seconds=5)],
+            limits=StageLimits(turns=4, attempts=2),
+        )
+        for name in ("one", "two", "three")
+    ]
 
 
 def some(values: Any) -> st.SearchStrategy[list[Any]]:
@@ -109,7 +124,7 @@ def documents(draw: st.DrawFn, *, calm: bool = False) -> dict[str, Any]:
             )
         )
     names = {each.name for each in stages}
-    transitions = [each for each in _TRANSITIONS if {each.to, each.source or "one"} <= names]
+    transitions = [each for each in TRANSITIONS if {each.to, each.source or "one"} <= names]
     limits = SessionLimits(
         turns=draw(rarely(st.integers(1, 8))),
         tool_calls=draw(rarely(st.integers(0, 8))),
@@ -121,8 +136,8 @@ def documents(draw: st.DrawFn, *, calm: bool = False) -> dict[str, Any]:
         "stages": stages,
         "transitions": transitions if draw(st.booleans()) else [],
         "limits": limits,
-        "policy": draw(some(_POLICIES)),
-        "rules": draw(some(_COMPRESSIONS)),
+        "policy": draw(some(POLICIES)),
+        "rules": draw(some(COMPRESSIONS)),
         "default": draw(st.sampled_from(["ALLOW", "ALLOW", "ALLOW", "DENY", "REQUIRE_APPROVAL"])),
         "labels": [("team", "x")],
     }
@@ -322,9 +337,3 @@ class Oracle:
         if number == 0:
             return lambda: scene.no_result(id, "INFRA", not_started=True)
         return lambda: scene.result(id, f"result {number % 2}")
-
-
-def open_inferences(scene: Scene) -> Iterator[str]:
-    for id, inference in scene.world.rows.family(INFERENCE).items():
-        if inference.phase == "OPEN":
-            yield id
