@@ -1,0 +1,345 @@
+"""An example's workflow over a log in memory: killed where a test says, resumed, and looked at from outside.
+
+A process here is a publisher with its connection, its rows and its contents. When it is killed its connection sends
+nothing any more, and the next process has the log alone. What the tools do outside is in a folder that outlives them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+
+from dalsegno import blob, events
+from dalsegno.errors import DalsegnoError
+from dalsegno.harness.clock import SystemClock
+from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.files import load
+from dalsegno.harness.live import Live, Stopped
+from dalsegno.harness.mailbox import Mailbox
+from dalsegno.harness.performing import Ports
+from dalsegno.harness.providers.scripted import read_script
+from dalsegno.harness.reporters import open_reporter
+from dalsegno.harness.sessions import begin, build, end_of, history, resume
+from dalsegno.harness.tools import PythonTools, load_tools
+from dalsegno.log.inbox import Inbox
+from dalsegno.log.transport import Done, Headers
+from dalsegno.model.events import Label, NewEvent, to_record
+from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
+from dalsegno.model.records import Event
+from dalsegno.orchestration.configuration import PinnedDocument, documents
+from dalsegno.orchestration.decider import MemoryContents, World, configuration_in_force, due, payload
+from dalsegno.orchestration.ports import ToolResult, ToolRun, Verdict
+from dalsegno.projections.decider.fold import fold_event
+from dalsegno.projections.decider.rows import APPROVAL
+from dalsegno.projections.decider.table import MemoryRows
+from dalsegno.testing import MemoryLog, MemoryPublisher
+from dalsegno.testing.memory_log import MemoryTransport
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SESSION = "example"
+PREFIX = "t"
+CLOCK = SystemClock()
+
+
+# --- a process that dies ----------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process is gone: no ``except Exception`` catches it, as none catches a signal."""
+
+
+class Point(NamedTuple):
+    """A process dies at the ``number``-th record that it sends: before it reached the log, or once it is ``stored``."""
+
+    number: int
+    stored: bool
+
+
+class MortalLog(MemoryLog):
+    """``die_at``: of the connections that are made from now on."""
+
+    die_at: Point | None = None
+
+    def connect(self) -> Mortal:
+        return Mortal(self, self.die_at)
+
+
+class Mortal(MemoryTransport):
+    """A connection that ends with its process. ``sent``: the topic of each record."""
+
+    def __init__(self, log: MemoryLog, die_at: Point | None) -> None:
+        super().__init__(log)
+        self._die_at = die_at
+        self.sent: list[str] = []
+        self.dead = False
+
+    def send(self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers, done: Done) -> None:
+        if self.dead:
+            raise Killed
+        self.sent.append(topic)
+        dies = self._die_at is not None and self._die_at.number == len(self.sent)
+        if not dies or (self._die_at is not None and self._die_at.stored):
+            super().send(topic, partition, key, value, headers, done)
+        if dies:
+            self.dead = True
+            raise Killed
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+Answers = Mapping[str, Callable[[bytes | None], NewEvent]]
+"""By approval id: what the person who is asked answers, given the digest of the arguments that were shown."""
+
+
+@dataclass(frozen=True)
+class Example:
+    name: str
+    goal: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    person: Answers = field(default_factory=dict)
+    effects: str = ""
+    """The file in the folder to which the tools append a line for each effect."""
+
+    @property
+    def folder(self) -> Path:
+        return EXAMPLES / self.name
+
+
+def granted(call: str, arguments: dict[str, Any] | None = None) -> Callable[[bytes | None], NewEvent]:
+    """``arguments``: with other ones than were asked for."""
+    changed = None if arguments is None else blob(json.dumps(arguments).encode(), "application/json")
+    return lambda digest: events.ApprovalGranted(
+        approval_id=f"{call}/a1", arguments_digest=digest, modified_arguments=changed
+    )
+
+
+def denied(call: str, why: str) -> Callable[[bytes | None], NewEvent]:
+    return lambda _: events.ApprovalDenied(approval_id=f"{call}/a1", rejection_source="USER", explanation=why)
+
+
+CODING = Example("coding", "Make the prices right.", effects=".writes")
+TRIAGE = Example(
+    "triage",
+    "Work through the open tickets.",
+    labels={"shift": "day"},
+    person={
+        "act.1/t1/c1/a1": granted("act.1/t1/c1", {"ticket": "T-2", "cents": 4800, "reason": "charged twice"}),
+        "act.1/t1/c2/a1": denied("act.1/t1/c2", "older than two years"),
+    },
+    effects="outbox.jsonl",
+)
+WIRE = Example("wire", "Pay the bill of ACME.", effects="wires.jsonl")
+
+
+class Tools:
+    """The example's. ``run_tests`` is answered from memory where the program is one that it ran for before."""
+
+    _known: ClassVar[dict[bytes, Any]] = {}
+
+    def __init__(self, example: Example, folder: Path) -> None:
+        self._tools = PythonTools(load_tools(str(example.folder / "tools.py")))
+        self._folder = folder
+        self.name = self._tools.name
+
+    def run(self, call: ToolRun) -> ToolResult:
+        if call.name != "run_tests":
+            return self._tools.run(call)
+        found: ToolResult = self._once(b"tool", lambda: self._tools.run(call))
+        return found
+
+    def report(self, *asked: Any) -> Verdict:
+        """The verdict of the program's own tests, run by the reporter ``program``."""
+        settings = {"command": [sys.executable, "-m", "unittest"], "folder": str(self._folder)}
+        found: Verdict = self._once(b"reporter", lambda: open_reporter("program", settings).report(*asked))
+        return found
+
+    def _once(self, what: bytes, do: Callable[[], Any]) -> Any:
+        files = sorted(self._folder.rglob("*.py"))
+        key = sha256(what + b"\0".join(str(file.name).encode() + file.read_bytes() for file in files)).digest()
+        if key not in self._known:
+            self._known[key] = do()
+        return self._known[key]
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+class Desk:
+    """The session's mailbox, and the person whom it asks, who answers by a command of the inbox. The person outlives
+    the process, and answers each question once."""
+
+    def __init__(self, run: Run, publisher: MemoryPublisher) -> None:
+        self._run = run
+        self._mailbox = Mailbox(Inbox(publisher.transport, prefix=PREFIX), SESSION)
+
+    def take_up(self, conductor: Conductor) -> bool:
+        for id, approval in conductor.rows.family(APPROVAL).items():
+            answer = self._run.example.person.get(id)
+            if approval.phase == "OPEN" and answer is not None and id not in self._run.answered:
+                self._run.tell(answer(approval.arguments))
+                self._run.answered.add(id)
+        return self._mailbox.take_up(conductor)
+
+
+class Run:
+    """One example in a folder, over one log."""
+
+    def __init__(self, example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.example, self.folder = example, folder
+        folder.mkdir()
+        program = example.folder / "program"
+        if program.is_dir():
+            shutil.copytree(program, folder, dirs_exist_ok=True)
+        self._monkeypatch = monkeypatch
+        self.log = MortalLog()
+        self.sent: list[list[str]] = []
+        """By process, the topics of the records that it sent."""
+        self.answered: set[str] = set()
+
+    def to_its_end(self, deaths: Sequence[Point] = ()) -> Stopped:
+        """Each process dies at its point; the last one goes on until the session ends or waits for somebody."""
+        for point in [*deaths, None]:
+            try:
+                return self._process(point)
+            except Killed:
+                pass
+        raise AssertionError("the last process was not to die")
+
+    def _process(self, point: Point | None) -> Stopped:
+        self._monkeypatch.setenv("EXAMPLE_FOLDER", str(self.folder))
+        self.log.die_at = point
+        publisher = MemoryPublisher(self.log, prefix=PREFIX, writer="lab/1/a")
+        transport = publisher.transport
+        assert isinstance(transport, Mortal)
+        tools = Tools(self.example, self.folder)
+        ports = Ports(
+            clock=CLOCK,
+            providers={"*": read_script(self.example.folder / "script.yaml")},
+            tools=tools,
+            reporters={"unittest": tools},
+        )
+        try:
+            conductor = self._conductor(publisher)
+            if conductor is None:
+                return Stopped("ENDED")
+            return Live(conductor, ports, Desk(self, publisher), patience_seconds=0).run()
+        finally:
+            self.sent.append(transport.sent)
+            for thread in threading.enumerate():
+                if thread.name.startswith("port"):  # a process that is killed takes its threads along
+                    thread.join(30)
+            with suppress(DalsegnoError):
+                publisher.close()
+
+    def _conductor(self, publisher: MemoryPublisher) -> Conductor | None:
+        """None: the process that died had ended the session."""
+        past = history(publisher, SESSION)
+        if end_of(past) is not None:
+            return None
+        documents = pinned(self.example.name)
+        if past:
+            return resume(publisher, SESSION, clock=CLOCK, documents=documents)
+        labels = [Label(key=key, value=value) for key, value in self.example.labels.items()]
+        return begin(publisher.session(SESSION), documents, goal=self.example.goal, clock=CLOCK, labels=labels)
+
+    # --- from outside ---------------------------------------------------------------------------------------------
+
+    def tell(self, event: NewEvent) -> None:
+        """Somebody sends a command to the session's inbox."""
+        connection = MemoryTransport(self.log)
+        Inbox(connection, prefix=PREFIX).send(SESSION, event, actor=("USER", "support"))
+        connection.close()
+
+    def recorded(self) -> list[Event]:
+        with MemoryPublisher(self.log, prefix=PREFIX, writer="reader/1/a") as reader:
+            return reader.events(SESSION)
+
+    def effects(self) -> list[str]:
+        """The lines that the tools appended, sorted: calls at once are in no order."""
+        file = self.folder / self.example.effects
+        return sorted(file.read_text("utf-8").splitlines()) if file.exists() else []
+
+    def files(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in self.folder.iterdir() if path.suffix == ".py"}
+
+
+@cache
+def pinned(name: str) -> list[PinnedDocument]:
+    tools = load_tools(str(EXAMPLES / name / "tools.py"))
+    return documents(load(EXAMPLES / name / "workflow.yaml", tools=[each.spec for each in tools]), build("lab"))
+
+
+# --- what must hold of every recording --------------------------------------------------------------------------------
+
+OUTCOMES = {
+    "StageCompleted": ("stage_id", "outputs"),
+    "StageFailed": ("stage_id", "error"),
+    "TransitionTaken": ("transition_id", "to_stage"),
+    "ValidationDecided": ("validation_id", "verdict", "basis"),
+    "ToolCallRejected": ("tool_call_id", "basis", "cites", "message"),
+    "ToolReceiptRecorded": ("tool_call_id", "status", "result"),
+    "ApprovalGranted": ("approval_id", "modified_arguments"),
+    "ApprovalDenied": ("approval_id", "explanation"),
+    "CompressionCompleted": ("compression_id", "method", "forgotten", "summary"),
+    "SessionCompleted": ("outcome", "result"),
+    "SessionFailed": ("error",),
+}
+"""What a session comes to: not how often anything was tried, nor in which order calls at once were answered."""
+
+
+def outcome(recorded: Iterable[Event]) -> list[str]:
+    found = [
+        f"{event.type} {[_text(event.body[name]) for name in OUTCOMES[event.type]]}"
+        for event in recorded
+        if event.type in OUTCOMES
+    ]
+    return sorted(found)
+
+
+def _text(value: Any) -> Any:
+    return value["inline"].decode() if isinstance(value, dict) and value.get("inline") is not None else value
+
+
+def violations(recorded: Iterable[Event]) -> list[tuple[int, str, tuple[str, ...]]]:
+    state, ops = SessionState(), MemoryOps()
+    judged = ((event, judge(state, ops, event)) for event in recorded)
+    return [(event.seq, event.type, verdict.violations) for event, verdict in judged if verdict.violations]
+
+
+def undecided(recorded: Iterable[Event]) -> list[str]:
+    """Where the recording is not what its decider gives: a decision that was not due or says something else, a fact or
+    intent that was taken in while a decision was due. A recovery comes when it comes."""
+    rows, contents = MemoryRows(), MemoryContents()
+    wrong: list[str] = []
+    for event in recorded:
+        kind = getattr(events, event.type).CLASS
+        head = rows.head_row
+        if head is not None and head.status != "CREATED" and event.type != "SessionRecovered":
+            world = World(rows, configuration_in_force(rows, contents), contents)
+            wanted = due(world)
+            if kind == "D":
+                made = None if wanted is None else payload(world, wanted)
+                body = {name: value for name, value in event.body.items() if name != "meta"}
+                if made is None or event.type != made.TYPE or to_record(made) != body:
+                    wrong.append(f"{event.seq} {event.type} {body}; due was {made}")
+            elif wanted is not None:
+                wrong.append(f"{event.seq} {event.type}; due was {wanted}")
+        fold_event(rows, event, contents.keep)
+    return wrong
+
+
+def doubled(effects: Iterable[str]) -> list[str]:
+    """Effects that stand there more than once."""
+    return [line for line, count in Counter(effects).items() if count > 1]
