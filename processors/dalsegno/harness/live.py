@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, Protocol
 
 from dalsegno.errors import InvalidEvent
 from dalsegno.harness.conductor import Conductor
-from dalsegno.harness.performing import Ports, act_of, intent_of, too_late
+from dalsegno.harness.performing import Ports, Unfinished, act_of, intent_of, too_late, unrecordable
 from dalsegno.model.events import NewEvent
-from dalsegno.orchestration.work import Work, outstanding
+from dalsegno.orchestration.work import Work, is_under_way, outstanding, waited_for
 
 THREADS: Final = 16
 LOOK_SECONDS: Final = 0.5
@@ -41,7 +41,7 @@ class NoMail:
 
 class Stopped(NamedTuple):
     """Why the loop ended: ``ENDED`` the session is over, ``PAUSED``, ``WAITING`` nothing is under way and nobody
-    answered in time. ``waits_for``: ids of what is open then."""
+    answered in time, ``STOPPED`` it was asked to. ``waits_for``: ids of what is open then."""
 
     why: str
     waits_for: tuple[str, ...] = ()
@@ -49,7 +49,8 @@ class Stopped(NamedTuple):
 
 class Live:
     """Runs one session until it ends or waits for people. ``patience_seconds``: how long it waits for them (None: for
-    ever)."""
+    ever); ``waiting``: is told that it begins to, and for what; ``stop``: asked whether nothing more is to be begun:
+    what is under way is waited for then, so that its outcome is known."""
 
     def __init__(
         self,
@@ -59,12 +60,14 @@ class Live:
         *,
         patience_seconds: float | None = None,
         waiting: Callable[[tuple[str, ...]], None] = lambda _ids: None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.conductor = conductor
         self._ports = ports
         self._mail = NoMail() if mail is None else mail
         self._patience = patience_seconds
         self._waiting = waiting
+        self._stop = stop
         self._answers: queue.SimpleQueue[tuple[Work, NewEvent | BaseException]] = queue.SimpleQueue()
         self._begun: set[Work] = set()
         self._running = 0
@@ -82,7 +85,15 @@ class Live:
                 patient_since, told = None, False
                 continue
             if head.status == "PAUSED":
-                return Stopped("PAUSED")
+                if not self._running:
+                    return Stopped("PAUSED")
+                self._take_answer(LOOK_SECONDS)
+                continue
+            if self._stop():
+                if not self._running:
+                    return Stopped("STOPPED", self._waits_for())
+                self._take_answer(LOOK_SECONDS)
+                continue
             works = outstanding(self.conductor.world)
             if self._begin(works):
                 continue
@@ -132,14 +143,17 @@ class Live:
         except queue.Empty:
             return False
         self._running -= 1
+        if isinstance(answer, Unfinished):
+            return True
         if isinstance(answer, BaseException):
             raise answer
         try:
             self.conductor.append(answer)
         except InvalidEvent as error:
-            # It came for what was closed meanwhile, by a command or an early end.
+            # It came for what was closed meanwhile, by a command or an early end; or the log cannot hold it.
             self.conductor.append(too_late(answer, error.found))
-        del work
+            if is_under_way(self.conductor.world, work):
+                self.conductor.append(unrecordable(work, error.found))
         return True
 
     def _until(self, works: list[Work], now: int, patient_since: int | None) -> float:
@@ -149,6 +163,4 @@ class Live:
         return max(0.0, min(limits))
 
     def _waits_for(self) -> tuple[str, ...]:
-        from dalsegno.orchestration.decider.payload import open_operations
-
-        return tuple(open_operations(self.conductor.world))
+        return tuple(waited_for(self.conductor.world))

@@ -39,6 +39,11 @@ from dalsegno.projections.decider.rows import LISTED
 Act = Callable[[], NewEvent]
 """Does it, and gives the event that says what came of it. Raises nothing that is no bug."""
 
+
+class Unfinished(BaseException):
+    """A sub-session stopped before its end, as who runs it wished: of its call there is nothing to say."""
+
+
 PROVIDER_DEFAULT: Final = "*"
 _LABEL: Final = 200
 
@@ -55,7 +60,7 @@ class Ports:
     retriever: Retriever | None = None
     worker: str = "harness"
     sub_session: Callable[[str, str, bytes, str], SubSessionEnded] | None = None
-    """(child session, workflow, goal, call id) -> how it ended."""
+    """(child session, workflow, goal, call id) -> how it ended. Raises Unfinished."""
 
 
 def intent_of(work: Work, world: World, ports: Ports, session_id: str) -> NewEvent | None:
@@ -72,8 +77,9 @@ def intent_of(work: Work, world: World, ports: Ports, session_id: str) -> NewEve
         tool_call_id=work.id,
         attempt=work.attempt,
         executor="sub-session" if child else ports.tools.name if ports.tools is not None else "none",
-        # Only who honours a key is given one: its being there says that an unknown outcome may be tried again.
-        idempotency_key=_key(session_id, work.id) if spec is not None and spec.idempotent else None,
+        # Only who honours a key is given one: its being there says that an unknown outcome may be tried again. A
+        # sub-session does: it goes on where it was.
+        idempotency_key=_key(session_id, work.id) if child or (spec is not None and spec.idempotent) else None,
         child_session=child,
     )
 
@@ -248,3 +254,15 @@ _ACTS: Final = {
 def too_late(event: NewEvent, why: str) -> NoteRecorded:
     """What came for something that is closed meanwhile, as a note: nothing that happened is left out of the log."""
     return NoteRecorded(kind="too-late", data=facts.content(f"{event.TYPE}: {why}".encode("utf-8", "replace")))
+
+
+def unrecordable(work: Work, why: str) -> NewEvent:
+    """In place of an answer that no event can hold, so that nobody waits for it for ever."""
+    if work.kind == Kind.INFER:
+        return facts.inference_failed(work.id, work.attempt, InferenceError("unrecordable", why, retryable=False))
+    if work.kind == Kind.REPORT:
+        return facts.reported(work.id, Verdict("ERROR", label=f"unrecordable: {why}"[:_LABEL]))
+    if work.kind == Kind.RETRIEVE:
+        said = f"[not retrieved: unrecordable: {why}]".encode("utf-8", "replace")
+        return facts.retrieved(work.id, said, facts.TEXT, None)
+    return facts.tool_failed(work.id, work.attempt, ToolFailed("UNKNOWN_OUTCOME", f"unrecordable: {why}"))

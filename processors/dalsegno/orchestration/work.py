@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dalsegno.orchestration.decider import World
+from dalsegno.orchestration.decider.payload import open_operations
 from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, REQUEST, VALIDATION
 
 
@@ -64,3 +65,17 @@ def outstanding(world: World) -> list[Work]:
     if seconds is not None and "wall_time" not in head.timers:
         found.append(Work(Kind.FIRE_TIMER, "wall_time", 0, head.started_at + seconds * 1_000_000))
     return found
+
+
+def is_under_way(world: World, work: Work) -> bool:
+    """Whether the outcome of work that was begun is still asked for."""
+    if work.kind == Kind.RUN_TOOL:
+        call = world.rows.get((CALL, work.id))
+        return call is not None and call.phase == "STARTED" and bool(call.attempt == work.attempt)
+    return work in outstanding(world)
+
+
+def waited_for(world: World) -> list[str]:
+    """Ids of what is open, and of the calls that failed and may have run: their receipts may still come."""
+    lost = [id for id, call in world.rows.family(CALL).items() if call.phase == "ATTEMPT_FAILED" and not call.safe]
+    return sorted({*open_operations(world), *lost})
