@@ -37,6 +37,7 @@ COMMANDS = {
     "schema": Listed("schema", "List, check and export the Avro schemas."),
     "event": Listed("event", "Publish events, and look at one."),
     "session": Listed("session", "Which sessions there are, and what happened in one."),
+    "run": Listed("run", "Run a workflow as a session: decide, append, act, until it ends."),
     "approval": Listed("approval", "Who waits for leave, and giving or refusing it."),
     "input": Listed("input_", "Which sessions wait for an answer, and giving it."),
     "projection": Listed("projection", "Which projections there are, and their rows."),

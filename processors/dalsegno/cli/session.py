@@ -12,6 +12,7 @@ from dalsegno.cli.common import open_reader, some
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
+from dalsegno.cli.run import resume
 from dalsegno.cli.session_amend import amend
 from dalsegno.cli.session_at import show_at
 from dalsegno.cli.session_cancel import cancel
@@ -193,5 +194,5 @@ def _json_superseded(lost: Superseded) -> dict[str, Any]:
     return {**json_event(lost.event), "on_path": lost.on_path}
 
 
-for each in (export, verify, amend, tail, fork, diff, step, cancel):
+for each in (export, verify, amend, tail, fork, diff, step, cancel, resume):
     command.add_command(each)

@@ -1,0 +1,289 @@
+"""What ``dalsegno run`` and ``dalsegno session resume`` share: the loop, its signals, what is told and how it ended."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import uuid_utils
+
+from dalsegno.cli.common import shard_source
+from dalsegno.cli.context import Context
+from dalsegno.cli.output import cell, emit, note
+from dalsegno.errors import DalsegnoError, Usage, WaitTimeout
+from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.live import Live
+from dalsegno.harness.mailbox import Mailbox
+from dalsegno.harness.opening import Opened, Options, missing, open_documents, open_ports
+from dalsegno.harness.performing import Ports
+from dalsegno.harness.sessions import StoredContents, begin, end_of, history, resume, session_of
+from dalsegno.harness.subsessions import SubSessions
+from dalsegno.log.history import SessionSource
+from dalsegno.log.inbox import Inbox
+from dalsegno.log.publisher import Publisher
+from dalsegno.model.events import Label
+from dalsegno.model.lifecycle.state import ENDED
+from dalsegno.model.lifecycle.tables import STATUS_AFTER
+from dalsegno.model.records import Event
+from dalsegno.orchestration.configuration import configuration_of
+from dalsegno.orchestration.decider import Contents
+from dalsegno.orchestration.documents import Configuration
+from dalsegno.projections.decider.rows import APPROVAL, CALL, REQUEST
+from dalsegno.storage.blobs import Blobs
+
+EXIT_FAILED: Final = 1
+EXIT_GAVE_UP: Final = 3
+EXIT_INTERRUPTED: Final = 130
+
+
+def run_workflow(
+    ctx: Context,
+    workflow: Path,
+    goal: str,
+    session_id: str | None,
+    labels: Sequence[Label],
+    seed: int | None,
+    wait_seconds: float | None,
+    ports: Mapping[str, Any],
+) -> int:
+    """Begin a session, or go on with it where it is in the log: the exit code. ``ports``: as of ``Options``."""
+    options = Options(**ports)
+    opened = open_ports(options)
+    documents = open_documents(workflow, opened.tools)
+    id_ = str(uuid_utils.uuid7()) if session_id is None else session_id
+    with _publisher(ctx) as publisher:
+        source, clock = shard_source(ctx), opened.ports.clock
+        since = publisher.high(id_)
+        past = [] if session_id is None else history(publisher, id_, source)
+        end = end_of(past)
+        if end is not None:
+            return _ended_before(ctx, end, publisher)
+        running = Running(ctx, publisher, id_, opened, source, options, wait_seconds)
+        if past:
+            note(f"session {id_} is in the log: it goes on, with the configuration it was begun with")
+            return running.run(
+                resume(
+                    publisher, id_, clock=clock, documents=documents, seed=seed, source=source, after=running.see
+                )
+            )  # fmt: skip
+        running.check(configuration_of({each.kind: each.content for each in documents}))
+        note(f"session {id_}")
+        session = publisher.session(id_, source=source)
+        return running.run(
+            begin(
+                session, documents, goal=goal, labels=labels, clock=clock, seed=seed, since=since, after=running.see
+            )
+        )  # fmt: skip
+
+
+def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, ports: Mapping[str, Any]) -> int:
+    """Go on with a session: the exit code."""
+    options = Options(**ports)
+    opened = open_ports(options)
+    with _publisher(ctx) as publisher:
+        source = shard_source(ctx)
+        end = end_of(history(publisher, session_id, source))
+        if end is not None:
+            return _ended_before(ctx, end, publisher)
+        running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds)
+        return running.run(
+            resume(publisher, session_id, clock=opened.ports.clock, source=source, after=running.see)
+        )  # fmt: skip
+
+
+def _publisher(ctx: Context) -> Publisher:
+    return Publisher(ctx.kafka, prefix=ctx.prefix, blobs=Blobs(ctx.store))
+
+
+_TOLD: Final[dict[str, tuple[str, ...]]] = {
+    "SessionStarted": (),
+    "SessionRecovered": ("in_flight",),
+    "StageStarted": ("stage_id",),
+    "StageCompleted": ("stage_id",),
+    "StageFailed": ("stage_id", "error"),
+    "TurnStarted": ("turn_id",),
+    "TurnAborted": ("turn_id", "reason"),
+    "InferenceFailed": ("inference_id", "error"),
+    "ToolCallRequested": ("tool_call_id", "name"),
+    "ToolCallRejected": ("tool_call_id", "message"),
+    "ToolCallStarted": ("tool_call_id", "attempt", "child_session"),
+    "ToolReceiptRecorded": ("tool_call_id", "status"),
+    "SubSessionEnded": ("tool_call_id", "child_session", "outcome"),
+    "ToolCallFailed": ("tool_call_id", "reason", "error"),
+    "ApprovalRequested": ("approval_id",),
+    "ApprovalGranted": ("approval_id",),
+    "ApprovalDenied": ("approval_id",),
+    "ApprovalExpired": ("approval_id",),
+    "InputRequested": ("request_id",),
+    "InputProvided": ("request_id", "outcome"),
+    "CompressionCompleted": ("compression_id",),
+    "ValidationDecided": ("validation_id", "verdict"),
+    "LimitReached": ("limit",),
+    "CancelRequested": ("reason",),
+    "NoteRecorded": ("kind",),
+    "SessionCompleted": ("outcome",),
+    "SessionFailed": ("error",),
+    "SessionCancelled": ("reason",),
+}
+"""The events that are told, and what of them."""
+_WORDS_CHARACTERS: Final = 200
+
+
+class Running:
+    """One run of a session in this process. ``see`` is to be told of all its events."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        publisher: Publisher,
+        session_id: str,
+        opened: Opened,
+        source: SessionSource,
+        options: Options,
+        wait_seconds: float | None,
+    ) -> None:
+        self._ctx, self._session_id, self._opened, self._wait = ctx, session_id, opened, wait_seconds
+        self._go_on = f"go on with: {shlex.join(_resume_line(ctx, session_id, options))}"
+        self._inbox = Inbox(publisher.transport, prefix=ctx.prefix, blobs=publisher.blobs)
+        self._below = SubSessions(
+            publisher, opened.workflows, opened.ports, self._inbox, source=source, after=self._tell, live=self._live
+        )
+        self.see = self._below.see
+        self._end: Event | None = None
+        self._stopping = threading.Event()
+
+    def check(self, configuration: Configuration) -> None:
+        """Raises Usage where the workflow uses what nobody fills here."""
+        wanted = missing(configuration, self._opened)
+        if wanted:
+            found = f"workflow {configuration.workflow.name} uses what is not given here"
+            raise Usage(found, wanted=", ".join(wanted), todo="add them, as docs/harness.md shows")
+
+    def run(self, conductor: Conductor) -> int:
+        """Run it, print how it ended or what it waits for, and give the exit code."""
+        session = session_of(conductor)
+        try:
+            with session, self._signals():
+                self.check(conductor.world.configuration)
+                stopped = self._live(conductor, self._below.ports, Mailbox(self._inbox, self._session_id)).run()
+                session.read_back()  # whoever took it over meanwhile is the one whose events count
+        except KeyboardInterrupt:
+            note(f"interrupted; the outcome of what was under way is not known here; {self._go_on}")
+            return EXIT_INTERRUPTED
+        except DalsegnoError:
+            note(self._go_on)
+            raise
+        if self._end is not None:
+            return _print_end(self._ctx, self._end, conductor.contents)
+        waits_for = list(stopped.waits_for)
+        emit(self._ctx, {"session": self._session_id, "status": stopped.why, "outcome": None, "waits_for": waits_for})
+        note(self._go_on)
+        return EXIT_INTERRUPTED if stopped.why == "STOPPED" else WaitTimeout.exit_code
+
+    def _live(self, conductor: Conductor, ports: Ports, mail: Mailbox) -> Live:
+        def waiting(ids: tuple[str, ...]) -> None:
+            for line in _answers(conductor, ids):
+                note(line)
+
+        return Live(
+            conductor, ports, mail, patience_seconds=self._wait, waiting=waiting, stop=self._stopping.is_set
+        )  # fmt: skip
+
+    def _tell(self, event: Event) -> None:
+        own = event.session_id == self._session_id
+        if own and STATUS_AFTER.get(event.type) in ENDED:
+            self._end = event
+        fields = _TOLD.get(event.type)
+        if fields is not None:
+            said = " ".join(cell(_short(event.body[name]), _WORDS_CHARACTERS) for name in fields if event.body[name])
+            note(f"{'' if own else event.session_id + ' '}{event.seq} {event.type} {said}".rstrip())
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first Ctrl-C, or SIGTERM, begins nothing more; the second one does not wait for what is under way."""
+        if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+            yield
+            return
+
+        def asked(*_: Any) -> None:
+            if self._stopping.is_set():
+                raise KeyboardInterrupt
+            self._stopping.set()
+            note("stopping: waiting for what is under way; once more does not wait")
+
+        before = [(each, signal.signal(each, asked)) for each in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            yield
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+
+def _ended_before(ctx: Context, end: Event, publisher: Publisher) -> int:
+    note(f"session {end.session_id} had ended before; nothing was run")
+    return _print_end(ctx, end, StoredContents(publisher.blobs))
+
+
+def _print_end(ctx: Context, end: Event, contents: Contents) -> int:
+    """How a session ended, as data, and the exit code that says it."""
+    outcome = {"SessionFailed": "FAILED", "SessionCancelled": "CANCELLED"}.get(end.type) or end.body["outcome"]
+    result = end.body.get("result")
+    content = None if result is None else result["inline"] or contents.get(result["digest"])
+    emit(
+        ctx,
+        {
+            "session": end.session_id,
+            "status": STATUS_AFTER[end.type],
+            "outcome": outcome,
+            "seq": end.seq,
+            "result": None if content is None else content.decode("utf-8", "replace"),
+            "error": end.body.get("error"),
+            "open_ops": end.body["open_ops"],
+        },
+    )
+    return {"SUCCESS": 0, "FAILED": EXIT_FAILED}.get(outcome, EXIT_GAVE_UP)
+
+
+def _answers(conductor: Conductor, ids: Sequence[str]) -> Iterator[str]:
+    """What the session waits for, and what answers it."""
+    session_id, rows = conductor.writer.session_id, conductor.rows
+    for id in ids:
+        named = shlex.join([session_id, id])
+        if rows.get((APPROVAL, id)) is not None:
+            yield f"waits for leave: dalsegno approval grant {named} (or deny)"
+        elif (asked := rows.get((REQUEST, id))) is not None and asked.kind == "INPUT":
+            yield f"waits for an answer: dalsegno input answer {named}"
+        elif (call := rows.get((CALL, id))) is not None and call.phase == "UNRESOLVED":
+            yield f"waits for the receipt of {id} ({call.name}): its outcome is unknown, and it is not run again"
+
+
+def _short(value: Any) -> Any:
+    """An error by what it says; an operation by its id and what becomes of it."""
+    if isinstance(value, list):
+        return [f"{each['id']} {each['resolution']}" if isinstance(each, dict) else each for each in value]
+    if isinstance(value, dict):
+        return f"{value['error_class']}: {value['message']}"
+    return value
+
+
+def _resume_line(ctx: Context, session_id: str, options: Options) -> list[str]:
+    """The command that goes on with a session."""
+    given = {"--data": ctx.flags.get("data"), "--prefix": ctx.flags.get("prefix")}
+    given["--bootstrap-servers"] = ctx.flags.get("kafka", {}).get("bootstrap_servers")
+    line = ["dalsegno"]
+    for option, value in given.items():
+        line += [] if value is None else [option, str(value)]
+    line += ["session", "resume", session_id]
+    several = {
+        "--tools": options.tools, "--provider": options.providers, "--reporter": options.reporters,
+        "--files": [] if options.files is None else [str(options.files)], "--workflow": options.workflows,
+    }  # fmt: skip
+    for option, values in several.items():
+        for each in values:
+            line += [option, each]
+    return line

@@ -1,0 +1,92 @@
+"""Sub-sessions: a tool call that is a session of its own, begun once and taken over where it was left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.live import Live
+from dalsegno.harness.mailbox import Mailbox
+from dalsegno.harness.performing import Ports, Unfinished
+from dalsegno.harness.sessions import After, begin, end_of, history, resume, session_of
+from dalsegno.log.history import SessionSource
+from dalsegno.log.inbox import Inbox
+from dalsegno.log.publisher import Publisher
+from dalsegno.model.events import Blob, Ref, SubSessionEnded
+from dalsegno.model.ids import Offset
+from dalsegno.model.payloads import SubSessionOutcome
+from dalsegno.model.records import Event
+from dalsegno.orchestration.configuration import PinnedDocument
+from dalsegno.orchestration.ports import ToolFailed
+
+
+class SubSessions:
+    """Fills ``Ports.sub_session`` for a session and all below it. ``workflows``: their documents, by the name that
+    tools give. ``see`` must be told of every event of the session (``after`` of ``begin`` and ``resume``)."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        workflows: Mapping[str, Sequence[PinnedDocument]],
+        ports: Ports,
+        inbox: Inbox,
+        *,
+        source: SessionSource | None = None,
+        after: After | None = None,
+        live: Callable[[Conductor, Ports, Mailbox], Live] = Live,
+    ) -> None:
+        self._publisher, self._workflows, self._inbox = publisher, workflows, inbox
+        self._source, self._after, self._live = source, after, live
+        self.ports = replace(ports, sub_session=self.run)
+        self._lock = threading.Lock()
+        self._started: dict[str, tuple[str, Ref]] = {}
+
+    def see(self, event: Event) -> None:
+        if event.type == "ToolCallStarted" and event.body["child_session"] is not None:
+            at = Ref(seq=event.seq, hash=event.hash, event_id=event.meta.get("event_id"))
+            with self._lock:
+                self._started[event.body["child_session"]] = (event.session_id, at)
+        if self._after is not None:
+            self._after(event)
+
+    def run(self, child: str, workflow: str, goal: bytes, call_id: str) -> SubSessionEnded:
+        """Raises ToolFailed where there is no such workflow here, Unfinished where it stopped before its end."""
+        since = self._publisher.high(child)
+        events = history(self._publisher, child, self._source)
+        if end_of(events) is None:
+            conductor = self._opened(child, workflow, goal, known=bool(events), since=since)
+            with session_of(conductor):
+                stopped = self._live(conductor, self.ports, Mailbox(self._inbox, child)).run()
+            if stopped.why != "ENDED":
+                raise Unfinished
+            events = history(self._publisher, child, self._source)
+        return _ended(child, call_id, events)
+
+    def _opened(self, child: str, workflow: str, goal: bytes, *, known: bool, since: Offset) -> Conductor:
+        documents = self._workflows.get(workflow, ())
+        if known:
+            return resume(
+                self._publisher, child, clock=self.ports.clock, documents=documents, source=self._source, after=self.see
+            )
+        if not documents:
+            raise ToolFailed("INFRA", f"no workflow {workflow!r} is given here", not_started=True)
+        with self._lock:
+            parent = self._started[child]
+        session = self._publisher.session(child, source=self._source)
+        return begin(session, documents, goal=goal, clock=self.ports.clock, since=since, parent=parent, after=self.see)
+
+
+def _ended(child: str, call_id: str, events: Sequence[Event]) -> SubSessionEnded:
+    end = end_of(events)
+    assert end is not None, "its loop said so"
+    outcomes: dict[str, SubSessionOutcome] = {"SessionFailed": "FAILED", "SessionCancelled": "CANCELLED"}
+    result = end.body.get("result")
+    return SubSessionEnded(
+        child_session=child,
+        tool_call_id=call_id,
+        outcome=outcomes.get(end.type) or end.body["outcome"],
+        child_final_hash=events[-1].hash,
+        result=None if result is None else Blob(**result),
+    )
