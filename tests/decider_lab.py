@@ -17,7 +17,7 @@ from dalsegno.harness import facts
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.writers import Recorder
 from dalsegno.log.contents import move_out
-from dalsegno.log.recovery import in_flight, open_operations
+from dalsegno.log.recovery import default_resolution, in_flight, open_operations
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent, Ref, Usage, to_record
 from dalsegno.model.lifecycle import MemoryOps, SessionState, config_set_digest, judge
@@ -44,6 +44,7 @@ from dalsegno.orchestration.documents import (
     Workflow,
 )
 from dalsegno.orchestration.ports import Answer, AnsweredCall, InferenceError, ToolFailed, ToolResult, Verdict
+from dalsegno.orchestration.recovery import resolutions
 from dalsegno.projections.decider.fold import fold_event
 from dalsegno.projections.decider.rendering import BUILDER_VERSION
 from dalsegno.projections.decider.table import MemoryRows
@@ -315,10 +316,12 @@ def plain(rows: MemoryRows) -> list[Any]:
 
 
 def check_counted(scene: Scene) -> None:
-    """The decider and the lifecycle count the same operations as open (rule S4 needs it at every possible end)."""
+    """The decider and the lifecycle count the same operations as open, and settle them alike (rules S4 and S5)."""
     from dalsegno.orchestration.decider.payload import open_operations as listed
 
-    assert listed(scene.world) == sorted({each.id for each in open_operations(scene.recorder.ops)})
+    found = open_operations(scene.recorder.ops)
+    assert listed(scene.world) == sorted({each.id for each in found})
+    assert resolutions(scene.world.rows) == {(each.kind, each.id): default_resolution(each) for each in found}
 
 
 def check_log(scene: Scene) -> None:

@@ -4,13 +4,20 @@ not be repeated is, and the order in which answers arrive decides nothing."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.writers import Recorder
 from dalsegno.model.catalogue import CATALOGUE
+from dalsegno.model.records import Event
+from dalsegno.orchestration.decider import MemoryContents
 from dalsegno.projections.decider.rows import APPROVAL, CALL, COMPRESSION, INFERENCE, REQUEST
+from dalsegno.replay.rerun import Runner, Strategy
+from dalsegno.replay.serving import Recording
 from decider_lab import Scene, check_counted, check_log, folded, plain, starts
 from decider_world import Oracle, documents, moves, rare, waits
 from examples import examples
@@ -57,7 +64,26 @@ def test_a_session_that_is_answered_ends_or_waits_for_somebody(
 )
 def test_the_order_of_answers_decides_nothing(given: dict[str, Any], seed: int, one: Any, other: Any) -> None:
     first, second = answered(given, seed, one), answered(given, seed, other)
-    assert decided(first) == decided(second)
+    assert decided(first.events) == decided(second.events)
+
+
+@settings(max_examples=examples(60))
+@given(documents(), NUMBERS)
+def test_a_session_decided_again_from_its_facts_decides_the_same(given: dict[str, Any], numbers: list[int]) -> None:
+    """The facts one after the other as they can be delivered, recoveries too; decisions compared by what they say."""
+    scene = Scene(**given, begun=False)
+    play(scene, numbers)
+    begun = next(place for place, event in enumerate(scene.events) if event.type == "SessionStarted") + 1
+    recorder = Recorder("s", lambda: 0, after=scene.events[:begun])
+    conductor = Conductor(recorder, MemoryContents(scene.contents.found))
+    conductor.take_in(recorder.events)
+    result = Runner(conductor, Recording.of(scene.events[begun:]), Strategy(on_miss="stop")).run()
+    then, now = decided(scene.events), decided(recorder.events)
+    assert not then - now
+    # Of a session that has not ended, a run goes on where the record stops.
+    assert scene.conductor.running or not now - then
+    assert not result.inexact
+    assert result.counts.rerun == result.counts.simulated == 0
 
 
 def answered(given: dict[str, Any], seed: int, rnd: Any) -> Scene:
@@ -70,11 +96,11 @@ def answered(given: dict[str, Any], seed: int, rnd: Any) -> Scene:
     return scene
 
 
-def decided(scene: Scene) -> Counter[str]:
+def decided(events: Iterable[Event]) -> Counter[str]:
     """Decisions by what they say, wherever they stand."""
     return Counter(
         repr((event.type, {name: value for name, value in event.body.items() if name != "meta"}))
-        for event in scene.events
+        for event in events
         if CATALOGUE[event.type].cls == "D"
     )
 

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from dalsegno.errors import DalsegnoError, NotReconstructable
+from dalsegno.log.contents import move_out
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent, to_record
 from dalsegno.model.records import Event
@@ -240,7 +241,9 @@ def kind_of(type_: str, fields: Iterable[FieldDifference]) -> DivergenceKind:
 
 
 def _body(event: NewEvent) -> dict[str, Any]:
-    return to_record(event)
+    """As it stands in a log: what is too large for an event is named by its digest."""
+    body: dict[str, Any] = move_out(to_record(event), [])
+    return body
 
 
 def check(events: Iterable[Event], checker: Checker | None = None, *, until: int | None = None) -> Checked:

@@ -21,6 +21,7 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.performing import Ports, act_of, intent_of
 from dalsegno.model import events as event_classes
 from dalsegno.model.events import NewEvent, Origin
+from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import World, configuration_in_force, next_decision
 from dalsegno.orchestration.recovery import resolutions
@@ -187,8 +188,12 @@ class Runner:
             self.result.inexact.append((served.event.seq, served.why))
 
     def _recover(self, served: Served) -> bool:
-        """A crash of then: what was open is settled anew, by what is open now."""
-        settled = resolutions(self.conductor.rows)
+        """A crash of then: what was open is settled anew, by what is open now. A crash comes in the midst of deciding:
+        what was asked for only behind it was not lost with it."""
+        lost = {(entry["kind"], bounded(entry["id"])) for entry in served.event.body["in_flight"]}
+        settled = {
+            each: how if each in lost else "KEEP_WAITING" for each, how in resolutions(self.conductor.rows).items()
+        }
         last = self.conductor.writer.last  # type: ignore[attr-defined]
         body = {name: value for name, value in served.event.body.items() if name != "meta"}
         body["last_good"] = {"seq": last.seq, "hash": last.hash, "event_id": None}
@@ -219,6 +224,11 @@ class Runner:
             if work.kind == Kind.BEGIN_STAGE:
                 return True
             return self._after_start(work)
+        if work.kind == Kind.CALL_OFF:  # nobody outside is asked
+            call_off = act_of(work, world, ports or _NOTHING, self.conductor.writer.session_id)
+            assert call_off is not None
+            self._append(call_off())
+            return True
         if work.kind == Kind.INFER:
             may = self._strategy.inference != "recorded" and ports is not None
             if not may:

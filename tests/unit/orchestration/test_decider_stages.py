@@ -21,6 +21,7 @@ from dalsegno.orchestration.documents import (
 from dalsegno.orchestration.ports import CONTEXT_OVERFLOW
 from dalsegno.orchestration.work import Kind, Work, outstanding
 from dalsegno.projections.decider.rows import CALL, INFERENCE, ITEM
+from dalsegno.replay.check import Checker, check
 from decider_lab import APPROVE, TEMPLATES, Scene, check_counted, check_log, stage
 
 T1, T2 = "work.1/t1", "work.1/t2"
@@ -76,6 +77,8 @@ def test_a_content_above_what_an_event_holds_goes_through_a_whole_session() -> N
     assert scene.said()[0]["content"].startswith("[content of 70000 bytes")
     scene.answer("w" * 70_000)
     assert scene.body("SessionCompleted")["result"]["inline"] is None
+    checked = check(scene.events, Checker(scene.contents))
+    assert (checked.diverged, checked.unreconstructable) == (0, None)
     check_log(scene)
 
 
