@@ -7,8 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from dalsegno.errors import StoreDamaged
-from dalsegno.model.history import is_fork
-from dalsegno.model.lifecycle import MemoryOps, SessionState, inherit, judge
+from dalsegno.model.history import counting
 from dalsegno.model.records import Event
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import SESSIONS, Found
@@ -62,13 +61,4 @@ def history_events(reader: LocalReader, session_id: str) -> Iterator[Event]:
 
 def counting_events(reader: LocalReader, session_id: str) -> Iterator[Event]:
     """``history_events`` without those that break a rule: these have no effect."""
-    state, ops, above = SessionState(), MemoryOps(), SessionState()
-    current = None
-    for event in history_events(reader, session_id):
-        if event.session_id != current:
-            current, above = event.session_id, state
-            state, ops = SessionState(), MemoryOps()
-        if is_fork(event):
-            inherit(above, state)
-        if not judge(state, ops, event).violations:
-            yield event
+    return counting(history_events(reader, session_id))

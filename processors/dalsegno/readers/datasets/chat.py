@@ -159,6 +159,12 @@ def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
+def is_of_decider(build: Mapping[str, Any]) -> bool:
+    """Whether a HARNESS_BUILD is one of dalsegno's own, which names its decider."""
+    found = None if build["inline"] is None else parsed(text_of(build))
+    return isinstance(found, dict) and "decider" in found
+
+
 def check_pairs(messages: Sequence[Message]) -> None:
     """Behind an answer with calls stand the results of all of them, in order, and no result stands elsewhere."""
     waiting: list[str] = []

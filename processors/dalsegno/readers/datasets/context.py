@@ -7,10 +7,12 @@ between behind them.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from dalsegno.projections.decider import rendering
 from dalsegno.readers.datasets import chat
 from dalsegno.readers.datasets.chat import Message
 from dalsegno.readers.datasets.history import ENDS, Answer, Asked, History, Pack, Told
@@ -42,6 +44,12 @@ class Contexts:
 
     def before(self, asked: Asked) -> Seen:
         """What the model saw. Raises LeftOut."""
+        shown = asked.told.shown
+        if shown is not None:
+            if shown.problem is not None:
+                raise LeftOut(shown.problem)
+            chat.check_pairs(shown.messages)
+            return Seen(shown.messages, PACK, shown.used, set())
         seen = Seen([], TRANSCRIPT if asked.told.event.body["pack_id"] is None else PACK, [], set())
         if seen.source == PACK:
             for item in self._items(asked):
@@ -56,10 +64,16 @@ class Contexts:
     def answer(self, answer: Answer, omitted: set[str]) -> Message:
         """The answer itself, with the calls that it asks for. Raises LeftOut."""
         assert answer.told is not None
-        return self._answer(answer.told, omitted)
+        said = self._answer(answer.told, omitted)
+        if answer.asked is None or answer.asked.told.shown is None:
+            return said
+        written: Message = json.loads(rendering.assistant(answer.told.event.body))  # as later requests repeat it
+        return written
 
     def tools(self, asked: Asked) -> tuple[list[dict[str, Any]], bool]:
         """The tools that the model was told of, and whether that is recorded in a form known here."""
+        if asked.told.shown is not None:
+            return asked.told.shown.tools, True
         digest = asked.told.event.body["tools_digest"] or (asked.pack.body["tools_digest"] if asked.pack else None)
         place = None if digest is None else self._history.contents.get(digest)
         names = None
@@ -209,10 +223,9 @@ class Contexts:
 
 
 def _is_of_the_decider(asked: Asked) -> bool:
-    """Its packs say nothing of the system message, which follows from the workflow's documents."""
+    """Its packs say nothing of the system message: ``own_packs`` rebuilds what it asked, where it can be."""
     content = asked.documents.get("HARNESS_BUILD")
-    build = None if content is None or content["inline"] is None else chat.parsed(chat.text_of(content))
-    return isinstance(build, dict) and "decider" in build
+    return content is not None and chat.is_of_decider(content)
 
 
 def _tools_of_stage(asked: Asked) -> Sequence[str] | None:

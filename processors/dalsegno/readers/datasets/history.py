@@ -15,11 +15,21 @@ from dalsegno.model.records import Event
 
 class Told(NamedTuple):
     """An event as rows may use it. ``own``: not of an ancestor. ``redacted``: rules took something out of it.
-    ``problem``: a reason of ``left_out`` why nothing of it can be used."""
+    ``problem``: a reason of ``left_out`` why nothing of it can be used. ``shown``: of a request by dalsegno itself."""
 
     event: Event
     own: bool = True
     redacted: bool = False
+    problem: str | None = None
+    shown: Shown | None = None
+
+
+class Shown(NamedTuple):
+    """What a model was sent. ``used``: the events that gave the items. ``problem``: why it is not known."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    used: list[Told]
     problem: str | None = None
 
 

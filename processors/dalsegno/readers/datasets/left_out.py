@@ -16,7 +16,7 @@ REASONS: Final = {
     "not-redactable": "the redaction rules find a secret where it cannot be taken out, such as in an id",
     "call-without-result": "the model was asked again while a call of it had no result",
     "half-a-pair": "the context pack holds a call without its result, or a result without its call",
-    "own-builder": "dalsegno itself built the context pack, which these rows cannot write out yet",
+    "own-builder": "dalsegno itself asked, and what it sent cannot be rebuilt to the digest that it recorded",
     "item-unknown": "the context pack names an item that no event gave",
     "item-not-whole": "the context pack holds an item in a form that is not recorded",
     "item-not-text": "the model saw something that is neither a text nor a message",

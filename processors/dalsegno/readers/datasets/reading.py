@@ -10,6 +10,7 @@ from dalsegno.log.redaction import Redactor
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.records import Event
 from dalsegno.readers.datasets.history import Told
+from dalsegno.readers.datasets.own_packs import OwnPacks
 from dalsegno.readers.lineage import counting_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.storage.blobs import Blobs
@@ -56,11 +57,18 @@ class SessionReading:
     def told(self, session_id: str) -> list[Told]:
         """All events of the session that broke no rule, behind those that it takes over as a fork."""
         digests: dict[bytes, bytes] = {}
-        return [
-            self._told(event, event.session_id == session_id, digests)
-            for event in counting_events(self._reader, session_id)
-            if event.type in _NEEDED
-        ]
+
+        def prepare(event: Event) -> Told:
+            return self._whole(event, event.session_id == session_id, digests)
+
+        packs = OwnPacks(prepare, self._blobs, redacting=self._redact is not None)
+        found: list[Told] = []
+        for event in counting_events(self._reader, session_id):
+            shown = packs.take(event)
+            if event.type in _NEEDED:
+                told = self._told(event, event.session_id == session_id, digests)
+                found.append(told if shown is None else told._replace(shown=shown))
+        return found
 
     def _told(self, event: Event, own: bool, digests: dict[bytes, bytes]) -> Told:
         if event.stub is not None:
@@ -71,14 +79,31 @@ class SessionReading:
             body = self._filled(slim)
         except (BlobMissing, BlobDamaged):
             return Told(_with(event, slim), own, problem="content-missing")
+        return self._redacted(_with(event, body), own, digests, otherwise=slim)
+
+    def _whole(self, event: Event, own: bool, digests: dict[bytes, bytes]) -> Told:
+        """All of an event, as the decider's fold takes it: of contents in the store a model was told the digest alone,
+        which is that of what rules left of it."""
         if self._redact is None:
-            return Told(_with(event, body), own)
-        schema = self._schemas.event(event.type).schema
-        before = len(body["meta"]["redactions"])
+            return Told(event, own)
         try:
-            clean = self._redact.apply(event.type, schema, body, digests)
+            told = self._redacted(_with(event, self._filled(event.body)), own, digests, otherwise=event.body)
+        except (BlobMissing, BlobDamaged):
+            return Told(event, own, problem="content-missing")
+        if event.type == "ConfigPinned":  # the documents themselves are needed, and no model is shown them
+            return told
+        return told._replace(event=_with(event, _left_in_store(told.event.body, event.body)))
+
+    def _redacted(self, event: Event, own: bool, digests: dict[bytes, bytes], *, otherwise: Mapping[str, Any]) -> Told:
+        """``otherwise``: its body if it cannot be redacted, of which nothing but ids is used."""
+        if self._redact is None:
+            return Told(event, own)
+        schema = self._schemas.event(event.type).schema
+        before = len(event.meta["redactions"])
+        try:
+            clean = self._redact.apply(event.type, schema, dict(event.body), digests)
         except InvalidEvent:
-            return Told(_with(event, slim), own, redacted=True, problem="not-redactable")
+            return Told(_with(event, otherwise), own, redacted=True, problem="not-redactable")
         return Told(_with(event, clean), own, redacted=len(clean["meta"]["redactions"]) > before)
 
     def _filled(self, value: Any) -> Any:
@@ -97,6 +122,17 @@ def _with(event: Event, body: Mapping[str, Any]) -> Event:
         event.session_id, event.seq, event.hash, event.prev_hash, event.epoch, event.type, event.known, event.ignorable,
         body["meta"], body,
     )  # fmt: skip
+
+
+def _left_in_store(filled: Any, before: Any) -> Any:
+    """Without the contents that were fetched."""
+    if isinstance(filled, Mapping) and isinstance(before, Mapping):
+        if before.get("uri") is not None and before.get("inline", b"") is None:
+            return {**filled, "inline": None}
+        return {name: _left_in_store(each, before.get(name)) for name, each in filled.items()}
+    if isinstance(filled, list) and isinstance(before, list):
+        return [_left_in_store(each, was) for each, was in zip(filled, before, strict=False)]
+    return filled
 
 
 def _drop_unneeded(type_: str, slim: dict[str, Any]) -> None:
