@@ -49,6 +49,7 @@ COMMANDS = {
     "policy": Listed("policy", "What a policy would have done to recorded tool calls."),
     "dataset": Listed("dataset", "Make data sets of recorded sessions for training and evaluation."),
     "workload": Listed("workload", "Publish made-up sessions with the skew of real ones."),
+    "bisect": Listed("bisect", "The first event from which on something is otherwise in a session."),
     "verify": Listed("verify", "Fold the log again and compare with the live state."),
     "bench": Listed("bench", "Measure events per second, stage by stage."),
     "demo": Listed("demo", "Show the main job from end to end, on this machine."),

@@ -26,11 +26,15 @@ class Breakpoint:
         self.errors: dict[str, int] = {}
 
     def holds(self, event: Event, state: Mapping[str, Any]) -> bool:
+        return self.tells(event, state) is True
+
+    def tells(self, event: Event, state: Mapping[str, Any]) -> bool | None:
+        """Whether it holds; None where its condition cannot be told."""
         try:
             return self._holds(event, state)
         except _Untold as untold:
             self.errors[str(untold)] = self.errors.get(str(untold), 0) + 1
-            return False
+            return None
 
 
 class _Untold(Exception):
