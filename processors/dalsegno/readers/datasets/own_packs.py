@@ -84,21 +84,24 @@ class OwnPacks:
 
     def _shown(self, event: Event) -> Shown:
         try:
-            if self._redacting:
-                self._follow_redaction()
-            world = World(self._rows, configuration_in_force(self._rows, self._contents), self._contents)
-            made = request(world, bounded(event.body["inference_id"]))
-        except (NotReconstructable, InvalidDocument, BlobDamaged):
+            made = self._request(event)
+            proved = _digest(made) == event.body["request_digest"]
+        except (NotReconstructable, InvalidDocument, BlobDamaged, ValueError):  # ValueError: of what is no JSON
             return Shown([], [], [], self._problem or _LOST)
-        if self._redacting:
-            if self._problem is not None:
-                return Shown([], [], [], self._problem)
-        elif _digest(made) != event.body["request_digest"]:
+        if self._problem is not None if self._redacting else not proved:
             return Shown([], [], [], self._problem or _LOST)
         messages = [self._messages.setdefault(sha256(canonical(each)).digest(), each) for each in made.messages]
         packed = self._rows.family(PACKED)
         used = [told._replace(redacted=self._redacted) for id, told in self._rows.origins.items() if id in packed]
         return Shown(messages, made.tools, used)
+
+    def _request(self, event: Event) -> Request:
+        if self._rows.head_row is None:
+            raise NotReconstructable("the session's first event is missing")
+        if self._redacting:
+            self._follow_redaction()
+        world = World(self._rows, configuration_in_force(self._rows, self._contents), self._contents)
+        return request(world, bounded(event.body["inference_id"]))
 
     def _follow_redaction(self) -> None:
         """A pack names its items by digests from before; what they are now has others."""

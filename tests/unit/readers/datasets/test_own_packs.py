@@ -223,6 +223,44 @@ def shown_along(house: House, events: list[Event], own_from: int = 1) -> dict[st
     return {event.body["inference_id"]: shown for event, shown in taken if shown is not None}
 
 
+def erased(events: list[Event], type_: str) -> list[Event]:
+    """Without the first event of that type."""
+    place = next(n for n, event in enumerate(events) if event.type == type_)
+    old = events[place]
+    stub = Event(
+        old.session_id,
+        old.seq,
+        old.hash,
+        old.prev_hash,
+        old.epoch,
+        old.type,
+        old.known,
+        old.ignorable,
+        {},
+        {},
+        "ERASED",
+    )
+    return [*events[:place], stub, *events[place + 1 :]]
+
+
+@pytest.mark.parametrize("type_", ["SessionCreated", "StageScheduled"])
+def test_without_what_all_rests_on_nothing_is_a_row(house: House, type_: str) -> None:
+    run(house)
+    problems = {id: shown.problem for id, shown in shown_along(house, erased(events_of(house), type_)).items()}
+    assert (list(problems), problems["plan.1/t1/i"]) == (AGENTS_ANSWERS, "erased")
+    assert type_ != "SessionCreated" or set(problems.values()) == {"erased"}
+
+
+def test_a_pack_that_names_what_is_no_message_is_none(house: House) -> None:
+    run(house)
+    events = events_of(house)
+    goal = sha256(b"the goal").digest()
+    for event in events:
+        for item in event.body["added"] if event.type == "ContextPackBuilt" else []:
+            item["digest"] = goal
+    assert {shown.problem for shown in shown_along(house, events).values()} == {"own-builder"}
+
+
 def test_behind_an_erased_event_only_what_is_proved_whole_is_a_row(house: House) -> None:
     run(house, [CompressionRule(id="k", method="TRIM", when=Triggers(turns=1), protect=Protected(turns=1))])
     events = events_of(house)
