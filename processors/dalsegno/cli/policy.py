@@ -140,6 +140,7 @@ def _print_backtest(ctx: Context, data: Mapping[str, Any]) -> None:
             f"as recorded: {recorded['same']} decisions, otherwise: {recorded['other']}"
             + (f" ({others})" if others else "")
         )
+    if recorded["inputs_same"] or recorded["inputs_other"]:
         click.echo(f"inputs as recorded: {recorded['inputs_same']}, others: {recorded['inputs_other']}")
     click.echo(", ".join(_change(name, number) for name, number in data["changes"].items()))
     click.echo()
@@ -165,7 +166,7 @@ def _print_difference(_: Context, data: Mapping[str, Any]) -> None:
 def _print_coverage(ctx: Context, data: Mapping[str, Any]) -> None:
     _print_head(data, "policy")
     percent = "" if data["uncovered_percent"] is None else f" ({data['uncovered_percent']} %)"
-    click.echo(f"{data['uncovered']} calls{percent} are decided by the default alone")
+    click.echo(f"{data['uncovered']} calls{percent} are decided by the default")
     click.echo()
     emit(ctx, data["tools"], ["tool", "calls", "uncovered", "uncovered_percent"])
     for each in data["tools"]:

@@ -84,6 +84,14 @@ def test_arguments_come_from_the_store_or_are_missing(house: House) -> None:
     assert (second.facts.arguments, second.unfit) == (b"", "ARGUMENTS_MISSING")
 
 
+def test_a_held_session_is_read_up_to_there_and_counted(house: House) -> None:
+    session = Calls("s-1").asked("a").ran("a").asked("b").ran("b")
+    house.shard([*session.records[:-2], session.records[-1], *Calls("s-2").asked("c").records])
+    calls = reading(house)
+    assert [(call.call_id, call.then) for call in calls] == [("a", "ran"), ("b", "open"), ("c", "open")]
+    assert (calls.sessions, calls.held) == (2, 1)
+
+
 def test_that_no_session_is_chosen_is_an_error(house: House) -> None:
     house.shard(sessions(1))
     with pytest.raises(NotFound, match="no session is chosen"):
