@@ -238,7 +238,8 @@ def typed(document: Path) -> list[str]:
 def named_commands() -> Iterator[tuple[str, list[str]]]:
     for document in DOCS:
         for line in typed(document):
-            for part in re.split(r"\|\||&&|[;|&]", line.partition(" #")[0]):
+            # What stands between quotes separates no commands.
+            for part in re.split(r"(?:\|\||&&|[;|&])(?=(?:[^']*'[^']*')*[^']*$)", line.partition(" #")[0]):
                 found = re.search(r"(?:^|\s)(?:dalsegno|\./run)\s+(.+)$", part)
                 if found and not re.match(r"[<A-Z(]", found[1]):
                     yield f"{document.relative_to(ROOT)}: {part.strip()}", shlex.split(found[1])
