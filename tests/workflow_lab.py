@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -318,15 +318,16 @@ def violations(recorded: Iterable[Event]) -> list[tuple[int, str, tuple[str, ...
     return [(event.seq, event.type, verdict.violations) for event, verdict in judged if verdict.violations]
 
 
-def undecided(recorded: Iterable[Event]) -> list[str]:
-    """Where the recording is not what its decider gives: a decision that was not due or says something else, a fact or
-    intent that was taken in while a decision was due. A recovery comes when it comes."""
+def undecided(recorded: Sequence[Event], *, since: int = 1) -> list[str]:
+    """Where the recording, from this seq on, is not what its decider gives: a decision that was not due or says
+    something else, a fact or intent that was taken in while a decision was due. A recovery comes when it comes."""
     rows, contents = MemoryRows(), MemoryContents()
     wrong: list[str] = []
     for event in recorded:
         kind = getattr(events, event.type).CLASS
         head = rows.head_row
-        if head is not None and head.status != "CREATED" and event.type != "SessionRecovered":
+        free = event.seq < since or event.type == "SessionRecovered"
+        if not free and head is not None and head.status != "CREATED":
             world = World(rows, configuration_in_force(rows, contents), contents)
             wanted = due(world)
             if kind == "D":
@@ -338,6 +339,20 @@ def undecided(recorded: Iterable[Event]) -> list[str]:
                 wrong.append(f"{event.seq} {event.type}; due was {wanted}")
         fold_event(rows, event, contents.keep)
     return wrong
+
+
+def recovered_at(recorded: Iterable[Event]) -> int:
+    """The seq of the first recovery; 1 where there is none."""
+    return next((event.seq for event in recorded if event.type == "SessionRecovered"), 1)
+
+
+def keys(recorded: Iterable[Event]) -> dict[str, set[str | None]]:
+    """The idempotency keys of each call's attempts."""
+    found: dict[str, set[str | None]] = defaultdict(set)
+    for event in recorded:
+        if event.type == "ToolCallStarted":
+            found[event.body["tool_call_id"]].add(event.body["idempotency_key"])
+    return found
 
 
 def doubled(effects: Iterable[str]) -> list[str]:

@@ -12,7 +12,20 @@ import pytest
 from dalsegno import blob, events
 from dalsegno.harness.live import Stopped
 from dalsegno.model.records import Event
-from workflow_lab import CODING, TRIAGE, WIRE, Example, Point, Run, doubled, outcome, undecided, violations
+from workflow_lab import (
+    CODING,
+    TRIAGE,
+    WIRE,
+    Example,
+    Point,
+    Run,
+    doubled,
+    keys,
+    outcome,
+    recovered_at,
+    undecided,
+    violations,
+)
 
 ENDED = Stopped("ENDED")
 EXAMPLES = pytest.mark.parametrize("example", [CODING, TRIAGE], ids=lambda each: each.name)
@@ -65,7 +78,8 @@ def wrong(begin: Begin, example: Example, expected: Whole, deaths: Sequence[Poin
     found += [f"effect: {line}" for line in sorted(set(run.effects()) ^ set(expected.effects))]
     found += [f"twice: {line}" for line in doubled(run.effects())]
     found += [] if run.files() == expected.files else ["other files"]
-    found += [f"{each}" for each in violations(recorded)] + undecided(recorded)
+    found += [f"{call} had the keys {had}" for call, had in keys(recorded).items() if len(had) > 1]
+    found += [f"{each}" for each in violations(recorded)] + undecided(recorded, since=recovered_at(recorded))
     return run, [f"{example.name} {[tuple(each) for each in deaths]}: {each}" for each in found]
 
 
