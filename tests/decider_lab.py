@@ -311,6 +311,14 @@ def folded(past: Sequence[Event]) -> tuple[MemoryRows, MemoryContents]:
     return rows, contents
 
 
+def backwards(rows: MemoryRows) -> MemoryRows:
+    """The same rows, the last id of each kind first."""
+    turned = MemoryRows()
+    for id, row in reversed(list(rows.all())):
+        turned.put(id, row)
+    return turned
+
+
 def plain(rows: MemoryRows) -> list[Any]:
     return [(id, msgspec.to_builtins(row)) for id, row in rows.all()]
 
@@ -325,14 +333,15 @@ def check_counted(scene: Scene) -> None:
 
 
 def check_log(scene: Scene) -> None:
-    """Every decision of the log was the one due before it; before every fact and intent nothing was due."""
+    """Every decision of the log was the one due before it; before every fact and intent nothing was due. It does not
+    matter in which order the rows are held: a shard has them sorted, memory as they came."""
     from dalsegno.orchestration.decider import World, configuration_in_force
 
     rows, contents = MemoryRows(), scene.contents
     state, ops = SessionState(), MemoryOps()
     for event in scene.events:
         if rows.head_row is not None and rows.head_row.status in ("RUNNING", "PAUSED"):
-            world = World(rows, configuration_in_force(rows, contents), contents)
+            world = World(backwards(rows), configuration_in_force(rows, contents), contents)
             found = due(world)
             if CATALOGUE[event.type].cls == "D":
                 assert found is not None, f"{event.seq} {event.type}: nothing was due"

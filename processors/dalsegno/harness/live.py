@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -17,9 +18,10 @@ from dalsegno.errors import InvalidEvent
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.performing import Ports, Unfinished, act_of, intent_of, too_late, unrecordable
 from dalsegno.model.events import NewEvent
-from dalsegno.orchestration.work import Work, is_under_way, outstanding, waited_for
+from dalsegno.orchestration.work import Kind, Work, is_under_way, outstanding, waited_for
 
 THREADS: Final = 16
+LAST_RECEIPTS_SECONDS: Final = 5
 LOOK_SECONDS: Final = 0.5
 """How often the inbox is looked at while nothing else happens."""
 
@@ -71,6 +73,8 @@ class Live:
         self._answers: queue.SimpleQueue[tuple[Work, NewEvent | BaseException]] = queue.SimpleQueue()
         self._begun: set[Work] = set()
         self._running = 0
+        self._calls = 0
+        """Of those that run: tool calls."""
 
     def run(self) -> Stopped:
         """Raises what an append raises: the session is broken then, and must be resumed."""
@@ -80,6 +84,7 @@ class Live:
             self.conductor.drain()
             head = self.conductor.rows.head_row
             if head is None or head.status in ("ENDED", "CREATED"):
+                self._take_last_receipts()
                 return Stopped("ENDED")
             if self._mail.take_up(self.conductor) or self._take_answer(None):
                 patient_since, told = None, False
@@ -124,6 +129,7 @@ class Live:
             if act is not None:
                 self.conductor.writer.stored()
                 self._running += 1
+                self._calls += work.kind == Kind.RUN_TOOL
                 # A daemon: who is interrupted need not wait for an answer that nobody takes up any more.
                 threading.Thread(target=self._perform, args=(work, act), name=f"port-{work.id}", daemon=True).start()
             if intent is not None:
@@ -143,6 +149,7 @@ class Live:
         except queue.Empty:
             return False
         self._running -= 1
+        self._calls -= work.kind == Kind.RUN_TOOL
         if isinstance(answer, Unfinished):
             return True
         if isinstance(answer, BaseException):
@@ -155,6 +162,12 @@ class Live:
             if is_under_way(self.conductor.world, work):
                 self.conductor.append(unrecordable(work, error.found))
         return True
+
+    def _take_last_receipts(self) -> None:
+        """Of calls that were under way when the session ended: what they did belongs in its log (rule S4)."""
+        deadline = time.monotonic() + LAST_RECEIPTS_SECONDS
+        while self._calls and (left := deadline - time.monotonic()) > 0:
+            self._take_answer(left)
 
     def _until(self, works: list[Work], now: int, patient_since: int | None) -> float:
         limits = [LOOK_SECONDS, *((work.not_before - now) / 1_000_000 for work in works if work.not_before > now)]

@@ -252,7 +252,7 @@ _ACTS: Final = {
 
 
 def too_late(event: NewEvent, why: str) -> NoteRecorded:
-    """What came for something that is closed meanwhile, as a note: nothing that happened is left out of the log."""
+    """What came for something that is closed meanwhile, as a note that says so."""
     return NoteRecorded(kind="too-late", data=facts.content(f"{event.TYPE}: {why}".encode("utf-8", "replace")))
 
 

@@ -69,6 +69,8 @@ def outstanding(world: World) -> list[Work]:
 
 def is_under_way(world: World, work: Work) -> bool:
     """Whether the outcome of work that was begun is still asked for."""
+    if world.head.status == "ENDED":
+        return False
     if work.kind == Kind.RUN_TOOL:
         call = world.rows.get((CALL, work.id))
         return call is not None and call.phase == "STARTED" and bool(call.attempt == work.attempt)

@@ -165,6 +165,58 @@ def test_an_answer_that_the_log_cannot_hold_is_a_failure(family: str) -> None:
     check_log(scene)
 
 
+def cancelled_during(does: Callable[[threading.Event], ToolResult]) -> Scene:
+    """A session that is cancelled while its call runs; ``does`` is told of the cancel."""
+    begun, cancelled = threading.Event(), threading.Event()
+
+    def slow(_run: ToolRun) -> ToolResult:
+        begun.set()
+        return does(cancelled)
+
+    class Cancels:
+        def take_up(self, conductor: Conductor) -> bool:
+            if cancelled.is_set() or not begun.is_set():
+                return False
+            conductor.append(events.CancelRequested(requested_by="maria", reason=None))
+            cancelled.set()
+            return True
+
+    scene = Scene()
+    assert run(scene, WRITES, Cancels(), tools=Tools(slow)) == Stopped("ENDED")
+    assert scene.body("SessionCancelled")["open_ops"] == [C0]
+    return scene
+
+
+def test_what_a_call_did_is_recorded_behind_the_sessions_end() -> None:
+    def answers(cancelled: threading.Event) -> ToolResult:
+        assert cancelled.wait(10)
+        return ToolResult(b"it is written")
+
+    scene = cancelled_during(answers)
+    assert scene.events[-1].type == "ToolReceiptRecorded"
+    check_log(scene)
+
+
+def test_that_a_call_failed_is_noted_behind_the_sessions_end() -> None:
+    def fails(cancelled: threading.Event) -> ToolResult:
+        assert cancelled.wait(10)
+        raise ToolFailed("TIMEOUT", "no word of it")
+
+    assert notes(cancelled_during(fails)) == ["ToolCallFailed"]
+
+
+def test_the_end_waits_for_a_call_no_longer_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dalsegno.harness.live.LAST_RECEIPTS_SECONDS", 0.01)
+    released = threading.Event()
+
+    def hangs(_cancelled: threading.Event) -> ToolResult:
+        assert released.wait(30)
+        return ToolResult(b"too late")
+
+    assert cancelled_during(hangs).events[-1].type == "SessionCancelled"
+    released.set()
+
+
 def test_a_pause_waits_for_what_is_under_way() -> None:
     begun, paused = threading.Event(), threading.Event()
 
