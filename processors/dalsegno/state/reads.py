@@ -156,7 +156,14 @@ class ShardReads:
         Raises NotFound where the path has no such event, SnapshotIncompatible, StoreDamaged.
         """
         opening, tables, partition = self._opening(session_id)
-        head = opening.head
+        self.head_with(session_id, seq)
+        return opening.at(seq, tables, partition)
+
+    def head_with(self, session_id: str, seq: int) -> SessionHead:
+        """The end of the session's path. Raises NotFound where the path has no event at ``seq``."""
+        head = self.head(session_id)
+        if head is None:
+            raise NotFound(f"no session {session_id} in {self._where}", session=session_id)
         if not FIRST_SEQ <= seq <= head.seq:
             raise NotFound(
                 f"session {session_id} has no event at seq {seq}",
@@ -165,7 +172,7 @@ class ShardReads:
                 session=session_id,
                 seq=seq,
             )
-        return opening.at(seq, tables, partition)
+        return head
 
     def walk(self, session_id: str) -> Walk:
         """To stand at one event of the session after the other. Raises NotFound, SnapshotIncompatible, StoreDamaged."""
