@@ -1,0 +1,128 @@
+"""Tool calls that are sessions of their own: begun once, taken over where they were left, told to the caller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dalsegno import events
+from dalsegno.harness.live import Live, Stopped
+from dalsegno.harness.mailbox import Mailbox
+from dalsegno.harness.sessions import After, begin, history, resume
+from dalsegno.harness.subsessions import SubSessions
+from dalsegno.model.records import Event
+from dalsegno.orchestration.documents import PolicyRule, ToolSpec
+from session_lab import SESSION, Killed, Process, World, stage
+
+C0 = "work.1/t1/c0"
+CHILD = f"{SESSION}/{C0}"
+ASK = ToolSpec(name="ask_other", parameters={"type": "object"}, workflow="other")
+_ASK_FIRST = PolicyRule(id="ask", decision="REQUIRE_APPROVAL", when='call.tool == "pay"')
+SCRIPT: list[dict[str, Any]] = [
+    {"session": SESSION, "match": "work.1/t1/i", "calls": [{"name": "ask_other", "arguments": {"about": "money"}}]},
+    {"session": SESSION, "match": "*", "text": "asked"},
+    {"session": CHILD, "match": "sub.1/t1/i", "calls": [{"name": "pay", "arguments": {"cents": 5}}]},
+    {"session": CHILD, "match": "*", "text": "the other's answer"},
+]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dalsegno.harness.live.LOOK_SECONDS", 0.005)
+
+
+class Family:
+    """A session that asks another one, in one process after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self.world = World(folder, SCRIPT, [stage("work", tools=["ask_other"])], delegated=[ASK])
+        self.other = self.world.pinned([stage("sub", tools=["pay"])])
+        self.process = self.world.process()
+
+    def run(self, *, after: After | None = None, given: bool = True) -> Stopped:
+        """Begin it, or go on with it in a process of its own."""
+        self.process = process = self.world.process()
+        workflows = {"other": self.other} if given else {}
+        below = SubSessions(
+            process.publisher, workflows, process.ports(), process.inbox, after=after,
+            live=lambda conductor, ports, mail: Live(conductor, ports, mail, patience_seconds=0.0),
+        )  # fmt: skip
+        clock = self.world.clock
+        if history(process.publisher, SESSION):
+            conductor = resume(process.publisher, SESSION, clock=clock, documents=self.world.documents, after=below.see)
+        else:
+            session = process.publisher.session(SESSION)
+            conductor = begin(session, self.world.documents, goal="g", clock=clock, after=below.see)
+        return Live(conductor, below.ports, Mailbox(process.inbox, SESSION), patience_seconds=0.0).run()
+
+    def of(self, session_id: str) -> list[Event]:
+        return history(self.process.publisher, session_id)
+
+
+def killed_behind(session_id: str, count: int) -> After:
+    """Kills the process behind so many events of one of the sessions."""
+    left = [count]
+
+    def after(event: Event) -> None:
+        if event.session_id == session_id:
+            left[0] -= 1
+        if left[0] <= 0:
+            raise Killed
+
+    return after
+
+
+def check(family: Family) -> None:
+    parent, child = family.of(SESSION), family.of(CHILD)
+    [ended] = [event.body for event in parent if event.type == "SubSessionEnded"]
+    assert (ended["child_session"], ended["outcome"], ended["tool_call_id"]) == (CHILD, "SUCCESS", C0)
+    assert ended["child_final_hash"] == child[-1].hash
+    assert ended["result"]["inline"] == b"the other's answer"
+    assert parent[-1].body["outcome"] == "SUCCESS"
+    assert (child[0].body["relation"], child[0].body["parent_session"]) == ("CHILD", SESSION)
+    [first, *_] = [event for event in parent if event.type == "ToolCallStarted"]
+    assert child[0].body["parent_at"]["hash"] == first.hash
+    assert len(family.world.effects.lines()) == 1
+
+
+def test_a_call_is_a_session_whose_result_it_gets(tmp_path: Path) -> None:
+    family = Family(tmp_path)
+    assert family.run().why == "ENDED"
+    check(family)
+    assert family.of(CHILD)[0].body["goal"]["inline"] == b'{"about":"money"}'
+
+
+def test_killed_at_any_event_of_the_child_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = Family(tmp_path / "whole")
+    whole.run()
+    for count in range(1, len(whole.of(CHILD)) + 1):
+        family = Family(tmp_path / str(count))
+        with pytest.raises(Killed):
+            family.run(after=killed_behind(CHILD, count))
+        assert family.run().why == "ENDED", f"killed behind event {count} of the child"
+        check(family)
+
+
+def test_without_the_workflow_the_call_fails_as_not_started(tmp_path: Path) -> None:
+    family = Family(tmp_path)
+    assert family.run(given=False).why == "ENDED"
+    failures = [event.body for event in family.of(SESSION) if event.type == "ToolCallFailed"]
+    assert failures
+    assert all(body["not_started"] for body in failures)
+    assert family.of(CHILD) == []
+
+
+def test_a_child_that_waits_for_people_leaves_its_call_open(tmp_path: Path) -> None:
+    family = Family(tmp_path)
+    family.other = family.world.pinned([stage("sub", tools=["pay"])], policy=[_ASK_FIRST])
+    stopped = family.run()
+    assert (stopped.why, stopped.waits_for) == ("WAITING", (C0,))
+    process: Process = family.process
+    asked = next(event.body for event in family.of(CHILD) if event.type == "ApprovalRequested")
+    granted = events.ApprovalGranted(approval_id=asked["approval_id"], arguments_digest=asked["arguments_digest"])
+    process.inbox.send(CHILD, granted, actor=("USER", "maria"))
+    assert family.run().why == "ENDED"
+    check(family)
