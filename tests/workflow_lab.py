@@ -35,15 +35,13 @@ from dalsegno.harness.sessions import begin, build, end_of, history, resume
 from dalsegno.harness.tools import PythonTools, load_tools
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.transport import Done, Headers
-from dalsegno.model.events import Label, NewEvent, to_record
+from dalsegno.model.events import Label, NewEvent
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument, documents
-from dalsegno.orchestration.decider import MemoryContents, World, configuration_in_force, due, payload
 from dalsegno.orchestration.ports import ToolResult, ToolRun, Verdict
-from dalsegno.projections.decider.fold import fold_event
 from dalsegno.projections.decider.rows import APPROVAL
-from dalsegno.projections.decider.table import MemoryRows
+from dalsegno.replay.check import Checker, check
 from dalsegno.testing import MemoryLog, MemoryPublisher
 from dalsegno.testing.memory_log import MemoryTransport
 
@@ -319,26 +317,10 @@ def violations(recorded: Iterable[Event]) -> list[tuple[int, str, tuple[str, ...
 
 
 def undecided(recorded: Sequence[Event], *, since: int = 1) -> list[str]:
-    """Where the recording, from this seq on, is not what its decider gives: a decision that was not due or says
-    something else, a fact or intent that was taken in while a decision was due. A recovery comes when it comes."""
-    rows, contents = MemoryRows(), MemoryContents()
-    wrong: list[str] = []
-    for event in recorded:
-        kind = getattr(events, event.type).CLASS
-        head = rows.head_row
-        free = event.seq < since or event.type == "SessionRecovered"
-        if not free and head is not None and head.status != "CREATED":
-            world = World(rows, configuration_in_force(rows, contents), contents)
-            wanted = due(world)
-            if kind == "D":
-                made = None if wanted is None else payload(world, wanted)
-                body = {name: value for name, value in event.body.items() if name != "meta"}
-                if made is None or event.type != made.TYPE or to_record(made) != body:
-                    wrong.append(f"{event.seq} {event.type} {body}; due was {made}")
-            elif wanted is not None:
-                wrong.append(f"{event.seq} {event.type}; due was {wanted}")
-        fold_event(rows, event, contents.keep)
-    return wrong
+    """Where the recording, from this seq on, is not what its decider gives from the events before it."""
+    result = check(recorded, Checker(first_seq=since))
+    found = [f"{each.seq} {each.type}: {each.because or each.fields}" for each in result.divergences]
+    return found + [f"{why}" for why in (result.unreconstructable, *result.not_comparable) if why is not None]
 
 
 def recovered_at(recorded: Iterable[Event]) -> int:
