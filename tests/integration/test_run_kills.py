@@ -1,0 +1,208 @@
+"""``dalsegno run`` in processes that are killed: what was begun is gone on with, and each effect happens once."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dalsegno import events
+from dalsegno.harness.sessions import history
+from dalsegno.log.inbox import Inbox
+from dalsegno.log.publisher import Publisher
+from dalsegno.log.transport import KafkaTransport
+from dalsegno.storage.blobs import blob
+from harness_cli import Cli
+from harness_worker import World
+
+pytestmark = pytest.mark.broker
+DEADLINE_SECONDS = 60
+C0 = "work.1/t1/c0"
+
+TOOLS = """
+import os, signal, time
+from pathlib import Path
+from dalsegno.harness.tools import tool
+
+HERE = Path(__file__).parent
+
+def effect(what):
+    with (HERE / "effects").open("a") as file:
+        file.write(what + "\\n")
+    if os.environ.get("KILL_BEHIND") == what:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "did " + what
+
+@tool(effect="EXTERNAL", risk="LOW", idempotent=True)
+def pay(idempotency_key: str) -> str:
+    done = (HERE / "effects").exists() and "pay" in (HERE / "effects").read_text()
+    return "did pay" if done else effect("pay")
+
+@tool(effect="EXTERNAL", risk="HIGH")
+def wire() -> str:
+    return effect("wire")
+
+@tool(effect="EXTERNAL", risk="LOW")
+def slow() -> str:
+    while not (HERE / "go").exists():
+        time.sleep(0.01)
+    return effect("slow")
+"""
+WORKFLOW = """
+name: w
+agents:
+  a: {provider: model, model: m, prompt: sys}
+stages:
+  - {name: work, agent: a, tools: [pay, wire, slow]}
+policy:
+  name: p
+  rules:
+    - {id: ask, decision: REQUIRE_APPROVAL, when: 'has(labels.careful)'}
+prompts: {sys: "Your task: {goal}"}
+"""
+
+
+class Place:
+    """A workflow whose model calls the one tool that the goal names, and the commands that run it."""
+
+    def __init__(self, folder: Path, world: World, cli: Cli) -> None:
+        self.folder, self._world, self._cli = folder, world, cli
+        (folder / "tools.py").write_text(TOOLS)
+        (folder / "workflow.yaml").write_text(WORKFLOW)
+
+    def options(self, tool: str) -> list[str]:
+        script = self.folder / f"{tool}.yaml"
+        script.write_text(f"- {{match: 'work.1/t1/i', calls: [{{name: {tool}}}]}}\n- {{match: '*', text: done}}\n")
+        return ["--tools", f"{self.folder}/tools.py", "--provider", f"scripted:{script}"]
+
+    def run_arguments(self, tool: str, *more: str) -> list[str]:
+        return ["run", f"{self.folder}/workflow.yaml", "--goal", "g", "--session", tool, *self.options(tool), *more]
+
+    def resume(self, tool: str, *more: str, code: int = 0) -> Any:
+        return self._cli("session", "resume", tool, *self.options(tool), *more, code=code)
+
+    def run(self, tool: str, *more: str, code: int = 0) -> Any:
+        return self._cli(*self.run_arguments(tool, *more), code=code)
+
+    def process(self, arguments: list[str]) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", "from dalsegno.cli import main; main()", *arguments]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+    def effects(self) -> list[str]:
+        file = self.folder / "effects"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def send(self, session_id: str, event: events.NewEvent) -> None:
+        with closing(KafkaTransport(self._world.config)) as transport:
+            Inbox(transport, prefix=self._world.prefix).send(session_id, event, actor=("USER", "maria"))
+
+    def of_type(self, session_id: str, type_: str) -> list[dict[str, Any]]:
+        with Publisher(self._world.config, prefix=self._world.prefix) as publisher:
+            return [event.body for event in history(publisher, session_id) if event.type == type_]
+
+
+@pytest.fixture
+def place(world: World, cli: Cli, tmp_path: Path) -> Place:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return Place(folder, world, cli)
+
+
+def lines_until(process: subprocess.Popen[str], found: Callable[[str], bool]) -> list[str]:
+    """What a process says, up to the line that is waited for."""
+    assert process.stderr is not None
+    limit = threading.Timer(DEADLINE_SECONDS, process.kill)
+    limit.start()
+    try:
+        said: list[str] = []
+        for line in process.stderr:
+            said.append(line)
+            if found(line):
+                return said
+        raise AssertionError(f"it ended before it said so: {''.join(said)}")
+    finally:
+        limit.cancel()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, said = process.communicate(timeout=DEADLINE_SECONDS)
+    return process.returncode, said
+
+
+def test_killed_behind_the_effect_of_a_tool_that_honours_its_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("KILL_BEHIND", "pay")
+        code, said = ended(place.process(place.run_arguments("pay")))
+    assert code == -signal.SIGKILL, said
+    found = place.run("pay")  # begun by the same command, it goes on
+    assert "it goes on" in found.err
+    assert found.json["outcome"] == "SUCCESS"
+    assert found.json["result"] == "done"
+    assert place.effects() == ["pay"]
+    again = place.run("pay")
+    assert "had ended before" in again.err
+    assert again.json["seq"] == found.json["seq"]
+
+
+def test_killed_behind_the_effect_of_a_tool_without_a_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("KILL_BEHIND", "wire")
+        code, said = ended(place.process(place.run_arguments("wire")))
+    assert code == -signal.SIGKILL, said
+    waits = place.resume("wire", "--wait", "0", code=6)
+    assert waits.json == {"session": "wire", "status": "WAITING", "outcome": None, "waits_for": [C0]}
+    assert f"waits for the receipt of {C0} (wire)" in waits.err
+    said_by_bank = blob("it went")
+    place.send(
+        "wire",
+        events.ToolReceiptRecorded(
+            tool_call_id=C0, attempt=1, status="OK", receipt_id="bank-1", result=said_by_bank,
+            result_digest=said_by_bank.digest, started_at=1, ended_at=2, simulated=False,
+        ),
+    )  # fmt: skip
+    assert place.resume("wire").json["outcome"] == "SUCCESS"
+    assert place.effects() == ["wire"]
+
+
+def test_killed_and_stopped_while_it_waits_for_leave(place: Place) -> None:
+    process = place.process(place.run_arguments("pay", "--label", "careful=yes"))
+    lines_until(process, lambda line: "dalsegno approval grant pay" in line)
+    process.kill()
+    ended(process)
+    waits = place.resume("pay", "--wait", "0", code=6)
+    assert f"{C0}/a1" in waits.json["waits_for"]
+    assert f"dalsegno approval grant pay {C0}/a1" in waits.err
+
+    process = place.process(["session", "resume", "pay", *place.options("pay")])
+    lines_until(process, lambda line: "dalsegno approval grant pay" in line)
+    process.send_signal(signal.SIGTERM)
+    code, said = ended(process)
+    assert code == 130, said
+    [told] = [line for line in said.splitlines() if line.startswith("go on with: ")]
+    asked = place.of_type("pay", "ApprovalRequested")
+    assert [each["approval_id"] for each in asked] == [f"{C0}/a1"]
+    place.send("pay", events.ApprovalGranted(approval_id=f"{C0}/a1", arguments_digest=asked[0]["arguments_digest"]))
+    code, said = ended(place.process(shlex.split(told.removeprefix("go on with: "))[1:]))
+    assert code == 0, said
+    assert place.effects() == ["pay"]
+
+
+def test_stopped_while_a_tool_runs_it_waits_for_its_receipt(place: Place) -> None:
+    process = place.process(place.run_arguments("slow"))
+    lines_until(process, lambda line: "ToolCallStarted" in line)
+    process.send_signal(signal.SIGINT)
+    lines_until(process, lambda line: "stopping" in line)
+    (place.folder / "go").touch()
+    code, said = ended(process)
+    assert code == 130
+    assert "ToolReceiptRecorded" in said
+    assert place.run("slow").json["outcome"] == "SUCCESS"
+    assert place.effects() == ["slow"]
