@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -117,6 +118,7 @@ class Scene:
         self.recorder = Recorder("s", self._tick)
         self.conductor = Conductor(self.recorder, self.contents)
         self.decisions: list[str] = []
+        self._held = False
         self._begin(goal, labels, begun)
 
     def _tick(self) -> int:
@@ -172,7 +174,15 @@ class Scene:
     def tell(self, event: NewEvent, **how: Any) -> list[str]:
         """One fact or intent, and all that follows of it."""
         self.conductor.append(event, **how)
-        return self.drain()
+        return [] if self._held else self.drain()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Facts that are all there before anything is decided."""
+        self._held = True
+        yield
+        self._held = False
+        self.drain()
 
     def drain(self, most: int = 10_000) -> list[str]:
         """``most``: decisions until a crash."""

@@ -245,6 +245,8 @@ def _on_approval(scene: Scene, id: str) -> list[Move]:
         lambda: scene.grant(id, scope="SESSION"),
         lambda: scene.grant(id, scope="RULE"),
         lambda: scene.grant(id, modified={"n": 2}),
+        lambda: scene.grant(id, modified={"n": 75}),
+        lambda: scene.grant(id, modified={"n": 85}),
         lambda: scene.grant(id, modified={"n": 95}, scope="SESSION"),
         lambda: scene.grant(id, modified=b"[]"),
         lambda: scene.deny(id),

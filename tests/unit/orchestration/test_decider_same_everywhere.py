@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dalsegno.model.catalogue import CATALOGUE
 from decider_lab import Scene
 from decider_variants import recorded
@@ -61,6 +63,12 @@ def test_three_processes_decide_alike() -> None:
     assert sum(len(each) for each in sessions) > 300
     kinds = {each[0] for session in sessions for each in session}
     assert kinds >= {"CompressionCompleted", "ApprovalRequested", "ValidationDecided", "ToolRetryDecided"}
+
+
+def test_the_clock_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = all_decisions()
+    monkeypatch.setattr(Scene, "_tick", lambda _scene: 4_102_444_800_000_000)
+    assert all_decisions() == now
 
 
 if __name__ == "__main__":
