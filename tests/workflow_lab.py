@@ -34,6 +34,7 @@ from dalsegno.harness.reporters import open_reporter
 from dalsegno.harness.sessions import begin, build, end_of, history, resume
 from dalsegno.harness.tools import PythonTools, load_tools
 from dalsegno.log.inbox import Inbox
+from dalsegno.log.topics import BESIDE, EVENTS, topic_name
 from dalsegno.log.transport import Done, Headers
 from dalsegno.model.events import Label, NewEvent
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
@@ -66,20 +67,30 @@ class Point(NamedTuple):
 
 
 class MortalLog(MemoryLog):
-    """``die_at``: of the connections that are made from now on."""
+    """``die_at``: of the connections that are made from now on. ``watch``: is told where a process could have died."""
 
     die_at: Point | None = None
+    watch: Callable[[Point], None] = staticmethod(lambda _point: None)
 
     def connect(self) -> Mortal:
         return Mortal(self, self.die_at)
+
+    def copy(self, other: MemoryLog) -> None:
+        """Hold what the other one holds now."""
+        with other.lock:
+            self.schemas = dict(other.schemas)
+            for topic in (topic_name(PREFIX, EVENTS), topic_name(PREFIX, BESIDE)):
+                for partition, held in enumerate(other.parts(topic)):
+                    for record in held.records:
+                        self.put(topic, partition, record.key, record.value)
 
 
 class Mortal(MemoryTransport):
     """A connection that ends with its process. ``sent``: the topic of each record."""
 
-    def __init__(self, log: MemoryLog, die_at: Point | None) -> None:
+    def __init__(self, log: MortalLog, die_at: Point | None) -> None:
         super().__init__(log)
-        self._die_at = die_at
+        self._watch, self._die_at = log.watch, die_at
         self.sent: list[str] = []
         self.dead = False
 
@@ -87,10 +98,14 @@ class Mortal(MemoryTransport):
         if self.dead:
             raise Killed
         self.sent.append(topic)
-        dies = self._die_at is not None and self._die_at.number == len(self.sent)
-        if not dies or (self._die_at is not None and self._die_at.stored):
-            super().send(topic, partition, key, value, headers, done)
-        if dies:
+        self._may_die(stored=False)
+        super().send(topic, partition, key, value, headers, done)
+        self._may_die(stored=True)
+
+    def _may_die(self, *, stored: bool) -> None:
+        here = Point(len(self.sent), stored)
+        self._watch(here)
+        if here == self._die_at:
             self.dead = True
             raise Killed
 
@@ -205,6 +220,14 @@ class Run:
         self.sent: list[list[str]] = []
         """By process, the topics of the records that it sent."""
         self.answered: set[str] = set()
+
+    def copy(self, folder: Path) -> Run:
+        """What a process that is killed now leaves behind: the log, and what the tools did outside."""
+        other = Run(self.example, folder, self._monkeypatch)
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        other.log.copy(self.log)
+        other.answered = set(self.answered)
+        return other
 
     def to_its_end(self, deaths: Sequence[Point] = ()) -> Stopped:
         """Each process dies at its point; the last one goes on until the session ends or waits for somebody."""
