@@ -26,7 +26,8 @@ class Writer(Protocol):
         ...
 
     def stored(self) -> None:
-        """Wait until the log has stored what was appended. Raises what it says instead."""
+        """Wait until the log has stored what was appended, and look whether another writer took the session over: what
+        is begun behind this is begun by its one writer. Raises SessionSuperseded, and what the log says instead."""
         ...
 
 

@@ -31,9 +31,9 @@ class LogWriter:
         return self.event_of(self._last)
 
     def stored(self) -> None:
-        # The log takes the events of a session in their order.
         if self._last is not None:
-            self._last.result()
+            self._last.result()  # the log takes the events of a session in their order
+        self.session.read_back()
 
     def event_of(self, pending: Pending) -> Event:
         """An event of the session as every reader finds it."""

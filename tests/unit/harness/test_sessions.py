@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dalsegno import events
-from dalsegno.errors import Conflict, SessionMissing
+from dalsegno.errors import Conflict, SessionMissing, SessionSuperseded
 from dalsegno.harness.sessions import history, resume
 from dalsegno.model.records import Event
 from dalsegno.orchestration.recovery import resolutions
@@ -122,6 +122,20 @@ def test_a_tool_without_a_key_is_not_run_again_and_its_late_receipt_closes_its_v
     process = finished(world)
     assert outcome(process.events())["calls"] == {C0: ("OK", b"sent, says the bank")}
     assert world.effects.lines() == ["wire 7"]
+
+
+def test_who_was_superseded_begins_nothing_more(tmp_path: Path) -> None:
+    """Somebody took the session over while its harness was believed dead."""
+    world = World(tmp_path, WIRE)
+
+    def taken_over(event: Event) -> None:
+        if event.type == "ToolCallStarted":
+            with pytest.raises(Killed):
+                world.process().resume(after=killed_behind(1))
+
+    with pytest.raises(SessionSuperseded):
+        world.process().begin(after=taken_over)
+    assert world.effects.lines() == []
 
 
 def test_a_crash_before_the_start_is_finished_with_the_documents_given(tmp_path: Path) -> None:
