@@ -23,7 +23,7 @@ from dalsegno.readers.sessions import Found, find_session
 from dalsegno.readers.versions import fields_of_one, version_of
 from dalsegno.storage.blobs import Blobs
 
-_QUESTIONS = ("--when", "--policy", "--validator", "--projection", "--against")
+_QUESTIONS = ("--when", "--policy", "--validator", "--projection", "--decider", "--against")
 
 
 class Given(NamedTuple):
@@ -36,6 +36,7 @@ class Given(NamedTuple):
     stage: str | None
     projection: str | None
     versions: tuple[str, str] | None
+    decider: bool
     against: str | None
     good: int | None
     bad: int | None
@@ -56,6 +57,7 @@ class Given(NamedTuple):
     "--projection", metavar="NAME", shell_complete=complete_projection, help="Two versions of it have other rows."
 )
 @click.option("--versions", nargs=2, metavar="A B", help="The installed number, or module:Class, or file.py:Class.")
+@click.option("--decider", is_flag=True, help="This build's decider decides otherwise than the recorded one did.")
 @click.option("--against", metavar="GOLDEN", shell_complete=complete_session, help="It is not as this session.")
 @click.option("--good", type=click.IntRange(FIRST_SEQ), metavar="SEQ", help="Search from here (default: seq 1).")
 @click.option("--bad", type=click.IntRange(FIRST_SEQ), metavar="SEQ", help="Search up to here (default: the end).")
@@ -65,7 +67,7 @@ class Given(NamedTuple):
 @pass_context
 def command(ctx: Context, /, session: str, **options: object) -> None:
     """Find the first event of SESSION from which on something is otherwise. SESSION is an id, the beginning of one, or
-    'last'. Exactly one of --when, --policy, --validator, --projection and --against says what.
+    'last'. Exactly one of --when, --policy, --validator, --projection, --decider and --against says what.
 
     A condition on the state, and a validator, are searched by halving: about log2 of the events are looked at, each by
     folding 256 events at most. It must flip once between the two ends. The others are answered in one pass.
@@ -97,7 +99,8 @@ def command(ctx: Context, /, session: str, **options: object) -> None:
 
 def _check(given: Given) -> None:
     """Raises Usage."""
-    questions = (given.when, given.policy, given.validator, given.projection, given.against)
+    decider = given.decider or None
+    questions = (given.when, given.policy, given.validator, given.projection, decider, given.against)
     named = [name for name, value in zip(_QUESTIONS, questions, strict=True) if value is not None]
     if len(named) != 1:
         raise Usage(
@@ -141,6 +144,8 @@ def _ask(ctx: Context, given: Given, bisecting: Bisecting, golden: Found | None)
         a, b = (version_of(given.projection, each) for each in given.versions)
         text = f"versions {' and '.join(given.versions)} of projection {given.projection}"
         return Question(text, "apart", "equal", fields_of_one(a, b)), bisecting.versions(a, b)
+    if given.decider:
+        return Question("this build's decider", "decided otherwise", "as recorded"), bisecting.decider(blobs)
     if given.validator is not None:
         content = row_of(given.row) if given.row is not None else output_of_stage(blobs, given.stage)
         rejects = Rejects(read_validator(given.validator), content)

@@ -9,7 +9,7 @@ import click
 from msgspec import structs
 
 from dalsegno.cli.context import Context
-from dalsegno.cli.divergence_text import ancestor_lines, field_lines
+from dalsegno.cli.divergence_text import ancestor_lines, divergence_lines, field_lines
 from dalsegno.cli.output import cell, emit, note, visible
 from dalsegno.cli.step_views import View, moved_view
 from dalsegno.readers.bisecting import Answer, causes_of
@@ -111,6 +111,8 @@ def _details(answer: Answer) -> Iterator[str]:
         call, decision, why = answer.call
         yield f"  call     {cell(call.call_id)}  {cell(call.facts.tool)}"
         yield f"  decided  {call.decision or '(not recorded)'} -> {decision}: {cell(why, 200)}"
+    if answer.divergence is not None:
+        yield from (f"  {line}" for line in divergence_lines(answer.divergence._replace(causes=())))
     for each in answer.findings:
         location = "" if each.location is None else f"  {cell(each.location)}"
         yield f"  finding  {cell(each.code)}{location}  {cell(each.message, 200)}"
@@ -177,6 +179,7 @@ def _data(told: Told, view: View | None, causes: tuple[Ancestor, ...]) -> dict[s
         "changes": at.get("changes", []),
         "causes": [each._asdict() for each in causes],
         "call": _call(answer),
+        "divergence": None if answer.divergence is None else answer.divergence.to_json(),
         "findings": [structs.asdict(each) for each in answer.findings],
         "rows": [{"id": list(row.id), "a": plain(row.a), "b": plain(row.b)} for row in answer.rows],
         "uncompared": list(question.uncompared),

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from dalsegno.errors import BlobDamaged, BlobMissing, Conflict, StoreDamaged
+from dalsegno.harness.sessions import StoredContents
 from dalsegno.model.events import Finding
 from dalsegno.orchestration.documents import Policy
 from dalsegno.orchestration.policy import evaluate
@@ -23,7 +24,8 @@ from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import Found, steps
 from dalsegno.readers.versions import RowsDiffer, compare_versions
 from dalsegno.replay.bisect import Flip, find_flip
-from dalsegno.replay.divergence import Ancestor, causal_ancestors
+from dalsegno.replay.check import Checker
+from dalsegno.replay.divergence import Ancestor, Divergence, causal_ancestors
 from dalsegno.replay.session_diff import Change, diff_histories
 from dalsegno.state.walk import Walk
 from dalsegno.storage.blobs import Blobs
@@ -59,6 +61,8 @@ class Answer:
     """Of a policy: the call, the decision now, and why."""
     rows: tuple[RowsDiffer, ...] = ()
     """Of two versions."""
+    divergence: Divergence | None = None
+    """Of two deciders."""
     findings: tuple[Finding, ...] = ()
     """Of a validator, where it begins to reject."""
     change: Change | None = None
@@ -107,7 +111,7 @@ class Bisecting:
     def validator(self, rejects: Rejects, *, verify: bool) -> Answer:
         answer = self.halve(rejects, rejects.errors, verify=verify)
         at = None if answer.flip is None else answer.flip.first_after
-        return answer if at is None else replace(answer, findings=rejects.findings[at])
+        return answer if at is None else replace(answer, findings=rejects.findings.get(at, ()))
 
     def _reading(self, read: Callable[[], T]) -> T:
         """An event of a schema that this build does not have is read with the one in the log's schema topic."""
@@ -154,6 +158,26 @@ class Bisecting:
             flips = None if below else False
             return Answer("pass", flips, None, False, flips, below, untold, read=counting.read)
         return _passed(Flip(False, min([seq, *below]) - 1, seq), counting.read, below, untold, call=first)
+
+    def decider(self, blobs: Blobs) -> Answer:
+        """The first event at which the decider of this build decides otherwise than the recorded one did."""
+        checker = Checker(StoredContents(blobs), keep=1)
+        checked, here = checker.result, self._found.session_id
+        for event in counting_events(self._reader, here):
+            own = event.session_id == here
+            if own and event.seq > self._range.bad:
+                break
+            checker.take(event)
+            if not own or event.seq < self._range.good:
+                checked.divergences.clear()
+            elif checked.first is not None:
+                flip = Flip(False, event.seq - 1, event.seq)
+                return _passed(flip, checked.events, divergence=checked.first)
+        untold = dict(checked.not_comparable)
+        if checked.unreconstructable is not None:
+            untold.setdefault(checked.unreconstructable[1], 1)
+        flips = None if untold else False
+        return Answer("pass", flips, None, False, flips, untold=untold, read=checked.events)
 
     def versions(self, a: Projection[Any], b: Projection[Any]) -> Answer:
         """Where two versions of a projection begin to have other rows, or cease to."""

@@ -43,7 +43,7 @@ class Bisected(NamedTuple):
 
 
 def find_flip(holds: Holds, good: int, bad: int, *, verify: bool = False) -> Bisected:
-    """Search between two seqs, ``good`` < ``bad``. Where all can be judged, ``holds`` is asked at most
+    """Search between two seqs, ``good`` <= ``bad``. Where all can be judged, ``holds`` is asked at most
     ``ceil(log2(bad - good)) + 2`` times, and no seq twice."""
     search = _Search(holds)
     before, after = search.judge(good), search.judge(bad)

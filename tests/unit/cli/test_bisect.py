@@ -7,18 +7,24 @@ from collections.abc import Callable
 from functools import cache
 from math import ceil, log2
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
+from dalsegno.orchestration.documents import PolicyRule
 from dalsegno.projections.base import HeadFacts
 from dalsegno.projections.registry import installed
+from dalsegno.readers.bisecting import Bisecting, Range
+from dalsegno.readers.breakpoints import parse_breakpoint
+from dalsegno.readers.conditions import of_breakpoint
 from dalsegno.readers.datasets.rows import INEXACT
 from dalsegno.readers.sessions import Step
 from dalsegno.readers.versions import _Fold
 from dalsegno.testing.bench_flat import long_session
 from dalsegno.testing.builder import SessionBuilder, Written, blob
+from decider_lab import Scene
 from policy_lab import Calls
 from reader_lab import House
 from shard_lab import folded, reads
@@ -73,6 +79,20 @@ def test_a_condition_on_the_state_takes_log2_restores_of_a_window_each(ask: Ask)
     assert (found["event"]["seq"], found["event"]["type"]) == (seq, "ToolCallRequested")
     (row,) = [each for each in found["changes"] if each["projection"] == "sessions"]
     assert (row["before"]["tool_calls"], row["after"]["tool_calls"]) == (60, 61)
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_events_take_nineteen_restores_of_256_events_at_most() -> None:
+    reading = reads(folded(long_session(100_000)))
+    found: Any = SimpleNamespace(session_id="long", view=SimpleNamespace(reads=reading))
+    condition = parse_breakpoint("when state.tool_calls > 9999")
+    bisecting = Bisecting(None, found, Range(1, 100_000))  # type: ignore[arg-type]
+    answer = bisecting.halve(of_breakpoint(condition), condition.errors, verify=False)
+    assert answer.flip is not None
+    assert answer.flip.is_exact
+    assert answer.evaluations <= ceil(log2(100_000)) + 2 == 19
+    assert answer.most_folded <= 256
+    assert reading.at("long", answer.flip.first_after).row("sessions").tool_calls == 10_000
 
 
 @pytest.mark.usefixtures("long")
@@ -316,6 +336,18 @@ def test_a_row_is_judged_as_json(ask: Ask, say: Say) -> None:
     say("bisect", "long", "--validator", "absent.json", code=4)
 
 
+def test_a_row_that_is_there_no_more_is_not_rejected(house: House, ask: Ask) -> None:
+    builder = SessionBuilder("s", profile="OBSERVED").begin()
+    begun = len(builder.records)
+    builder.append("NoteRecorded", kind="hint")
+    builder.append("SessionCompleted", outcome="SUCCESS")
+    house.shard(builder.records)
+    row = "outcomes 2026-01-01 demo RUNNING ''"
+    found = ask("s", "--validator", "json.sessions > 7", "--row", row, "--good", str(begun))
+    assert (found["good"], found["bad"], found["event"]["type"]) == (True, False, "SessionCompleted")
+    assert found["findings"] == []
+
+
 @pytest.mark.parametrize("text", ["- 1\n", "agent: a\nprompt: p\n", "reporter: r\n", "schema: {}\npredicate: 'true'\n"])
 @pytest.mark.usefixtures("long")
 def test_a_validator_that_does_not_judge_alone(say: Say, tmp_path: Path, text: str) -> None:
@@ -411,6 +443,47 @@ def test_versions_that_are_none(say: Say, other: str) -> None:
     ):
         assert words in say("bisect", "long", "--projection", "tools", "--versions", "2", version, code=code)[1]
     say("bisect", "long", "--projection", "nosuch", "--versions", "1", "1", code=4)
+
+
+# --- another decider --------------------------------------------------------------------------------------------------
+
+
+def decided(explanation: str) -> SessionBuilder:
+    """A session that this build's decider decided; but for one word in what its policy said."""
+    scene = Scene(policy=[PolicyRule(id="no", decision="DENY", when='call.tool == "look"', explanation="not today")])
+    scene.answer("", ("look",))
+    builder = SessionBuilder("s")
+    for event in scene.events:
+        fields = {name: value for name, value in event.body.items() if name != "meta"}
+        if event.type == "PolicyEvaluated":
+            fields["explanation"] = explanation
+        places = {name: event.meta[name] for name in ("turn_id", "stage_id")}
+        builder.append(event.type, meta=places, **fields)
+    assert not any(verdict.violations for verdict in builder.verdicts)
+    return builder
+
+
+def test_the_first_event_that_this_build_s_decider_decides_otherwise(house: House, ask: Ask, say: Say) -> None:
+    builder = decided("never")
+    house.shard(builder.records)
+    seq = next(event.seq for event in builder.events if event.type == "PolicyEvaluated")
+    found = ask("s", "--decider")
+    assert (found["way"], found["seq"], found["event"]["type"]) == ("pass", seq, "PolicyEvaluated")
+    assert found["divergence"]["fields"] == [{"pointer": "/explanation", "expected": "never", "actual": "not today"}]
+    text = say("bisect", "s", "--decider")[0]
+    assert f"first decided otherwise at seq {seq}, last as recorded at seq {seq - 1}" in text
+    assert "/explanation  - never" in text
+    assert ask("s", "--decider", "--bad", str(seq - 1), code=3)["flips"] is False
+    after = ask("s", "--decider", "--good", str(seq + 1))
+    assert (after["seq"], after["divergence"]["type"]) == (seq + 1, "ToolCallRejected"), "it cites what was said"
+
+
+def test_a_decider_that_decides_as_recorded_and_a_session_that_none_decided(house: House, ask: Ask) -> None:
+    house.shard([*decided("not today").records, *a_session("imported", "x").records])
+    assert ask("s", "--decider", code=3)["flips"] is False
+    found = ask("imported", "--decider", code=1)
+    assert found["flips"] is None
+    assert list(found["untold"]) == ["the session is not decided by a decider"]
 
 
 # --- against another session ------------------------------------------------------------------------------------------
