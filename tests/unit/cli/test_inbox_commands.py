@@ -72,6 +72,7 @@ def one(log: MemoryLog) -> Any:
     return command.event
 
 
+# case C37
 def test_c37_an_answer_without_an_id_is_refused_while_more_than_one_waits(
     house: House, say: Say, log: MemoryLog
 ) -> None:

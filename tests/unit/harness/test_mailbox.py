@@ -44,6 +44,7 @@ def asking(folder: Path, **given: Any) -> World:
     return World(folder, SCRIPT, policy=[rule])
 
 
+# case C38
 def test_an_approval_is_waited_for_with_the_same_id_over_crashes(tmp_path: Path) -> None:
     """C38: the waiting list is rebuilt from the log, and the answer counts for the id that was asked with."""
     world = asking(tmp_path)
@@ -72,6 +73,7 @@ def test_an_approval_that_is_answered_twice_counts_once_and_the_other_answer_is_
     assert process.inbox.commands_of(["s-1"]).new() == []
 
 
+# case C38
 def test_a_granted_call_whose_process_dies_before_it_starts_is_started_by_the_next_one(tmp_path: Path) -> None:
     """C38: 'approved, not started' stays visible, and is not used up."""
     world = asking(tmp_path)

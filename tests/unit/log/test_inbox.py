@@ -121,6 +121,7 @@ def test_c38_a_waiting_approval_outlives_its_writer_and_its_answer_too(desk: Des
     assert desk.session.operation("APPROVAL", "plan.1/t1/c0/a1").phase == "GRANTED"  # type: ignore[union-attr]
 
 
+# case C38
 def test_c38_a_second_answer_is_reported_as_a_repeat(desk: Desk) -> None:
     desk.ask("a1")
     desk.grant("a1")

@@ -42,8 +42,9 @@ def test_calls_are_decided_in_their_order_and_the_turn_ends_with_the_last_result
     check_log(scene)
 
 
+# case C43
 def test_ids_of_providers_may_repeat() -> None:
-    """C43: the same provider's id in one answer and in the next turns."""
+    """The same provider's id in one answer and in the next turns."""
     scene = Scene()
     scene.answer("", ("look", {"of": 1}, "call_0"), ("look", {"of": 2}, "call_0"))
     scene.run(C0, "first")
@@ -160,8 +161,9 @@ def test_a_call_waits_for_leave_and_the_others_go_on() -> None:
     assert (body["basis"], body["approval_id"]) == ("APPROVAL", f"{C0}/a1")
 
 
+# case C37
 def test_each_of_two_approvals_has_an_id_of_its_own() -> None:
-    """C37: an answer to the second leaves the first waiting."""
+    """An answer to the second leaves the first waiting."""
     scene = Scene(policy=[APPROVE])
     scene.answer("", WRITE, ("write", {"n": 2}))
     assert scene.grant(f"{C1}/a1") == [f"ToolCallAuthorized {C1}"]
@@ -169,8 +171,9 @@ def test_each_of_two_approvals_has_an_id_of_its_own() -> None:
     check_log(scene)
 
 
+# case C38
 def test_a_waiting_approval_keeps_its_id_over_a_crash() -> None:
-    """C38: also after two crashes, the answer to the id that was asked is taken."""
+    """Also after two crashes, the answer to the id that was asked is taken."""
     scene = Scene(policy=[APPROVE])
     scene.answer("", WRITE)
     assert scene.recover() == scene.recover() == []
@@ -325,9 +328,10 @@ def test_what_may_run_twice_is_tried_again(reason: str, tool: str) -> None:
     assert results(scene) == [f"[no result] {reason}"]
 
 
+# case C40
 @pytest.mark.parametrize("reason", ["TIMEOUT", "EXECUTOR_CRASH", "INFRA", "CANCELLED", "UNKNOWN_OUTCOME"])
 def test_what_may_not_run_twice_waits_for_its_receipt(reason: str) -> None:
-    """C40: the outcome is unknown, neither failed nor cancelled; nothing runs; the late receipt closes that call."""
+    """The outcome is unknown, neither failed nor cancelled; nothing runs; the late receipt closes that call."""
     scene = Scene()
     scene.answer("", WRITE)
     scene.start(C0)

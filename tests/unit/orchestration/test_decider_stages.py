@@ -6,6 +6,7 @@ import pytest
 
 from dalsegno import events
 from dalsegno.orchestration.configuration import pinned, pins
+from dalsegno.orchestration.decider import World, due
 from dalsegno.orchestration.documents import (
     CompressionRule,
     Prompts,
@@ -21,6 +22,7 @@ from dalsegno.orchestration.documents import (
 from dalsegno.orchestration.ports import CONTEXT_OVERFLOW
 from dalsegno.orchestration.work import Kind, Work, outstanding
 from dalsegno.projections.decider.rows import CALL, INFERENCE, ITEM
+from dalsegno.projections.decider.table import MemoryRows
 from dalsegno.replay.check import Checker, check
 from decider_lab import APPROVE, TEMPLATES, Scene, check_counted, check_log, stage
 
@@ -32,6 +34,11 @@ def turn(id: str) -> list[str]:
 
 
 # --- from begin to end ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_due_of_a_session_without_rows() -> None:
+    world = Scene().world
+    assert due(World(MemoryRows(), world.configuration, world.contents)) is None
 
 
 def test_a_session_of_one_stage() -> None:
