@@ -15,7 +15,8 @@ TARGET = Path(__file__).with_name("fidelity.md")
 sys.path.insert(0, str(TARGET.parents[1] / "tests"))
 
 from dalsegno.importers.registry import IMPORTERS  # noqa: E402
-from recordings import MISSING, Recording, recordings, records_of, report_of, sessions_of  # noqa: E402
+from dalsegno.replay.observed import Observed, check_observed  # noqa: E402
+from recordings import MISSING, Recording, events_of, recordings, records_of, report_of, sessions_of  # noqa: E402
 
 HEAD = """# How faithful imports are
 
@@ -40,11 +41,25 @@ _COLUMNS = (
 )  # fmt: skip
 _NOTHING = "-"
 
+DECISIONS = """
+## Decisions
+
+What a check of each file's decisions by `dalsegno replay run --mode inference-skipping` comes to. **Equal** and
+**different**: the call that a harness recorded, and the one in the model's answer that it recorded beside it.
+**Derived**: the importer made both of one native record, so there is no second one to compare with. **Not comparable**:
+the decision rests on a document of another harness, or on what was not recorded.
+
+"""
+_DECIDED = ("file", "decisions", "compared", "equal", "different", "derived", "not comparable", "because")
+
 
 def page() -> str:
     found = [recording for recording in recordings() if recording.format in IMPORTERS]
     lines = [_row(_COLUMNS), _row(["---"] * len(_COLUMNS))]
     lines += [_row(_summary(recording)) for recording in found]
+    lines += DECISIONS.splitlines()
+    lines += [_row(_DECIDED), _row(["---"] * len(_DECIDED))]
+    lines += [_row(_decided(recording)) for recording in found]
     for name in sorted({recording.format for recording in found}):
         lines += ["", f"## {name}", "", f"{IMPORTERS[name].about} · mapping version {IMPORTERS[name].mapping_version}"]
         for recording in found:
@@ -65,6 +80,18 @@ def _summary(recording: Recording) -> list[str]:
         str(sum(report["not_carried"].values())),
         str(len(report["lacks"])),
         ", ".join(modes),
+    ]
+
+
+def _decided(recording: Recording) -> list[str]:
+    result = Observed()
+    for events in events_of(recording):
+        check_observed(events, result)
+    return [
+        recording.name,
+        *(str(n) for n in (result.decisions, result.compared, result.equal, result.different, result.derived)),
+        str(sum(result.not_comparable.values())),
+        _counted(dict(sorted(result.not_comparable.items()))),
     ]
 
 
