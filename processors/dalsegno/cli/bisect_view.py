@@ -16,11 +16,11 @@ from dalsegno.readers.bisecting import Answer, causes_of
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import Found
 from dalsegno.readers.stepping import open_stepper
-from dalsegno.replay.bisect import Flip
 from dalsegno.replay.divergence import Ancestor, plain
 
 ROWS_SHOWN: Final = 20
 _SEQS_SHOWN: Final = 8
+_QUESTION_CHARACTERS: Final = 200
 
 
 class Question(NamedTuple):
@@ -79,31 +79,29 @@ def say_hints(told: Told) -> None:
 
 def _lines(told: Told, view: View | None, causes: tuple[Ancestor, ...]) -> Iterator[str]:
     found, question, answer = told
-    yield visible(f"{found.session_id}  {found.row.last_seq} events  {question.text}")
-    if answer.flips is None:
-        yield f"good end: {question.word(answer.good)}; bad end: {question.word(answer.bad)}"
-    elif not answer.flips:
-        yield (
-            f"never flips: {question.word(answer.good)} at both ends"
-            if answer.way == "halving"
-            else (f"nowhere: {question.word(answer.good)}")
-        )
-    elif answer.flip is not None:
-        yield _place(question, answer.flip)
+    yield visible(f"{found.session_id}  {found.row.last_seq} events  {cell(question.text, _QUESTION_CHARACTERS)}")
+    yield _headline(question, answer)
     yield from _details(answer)
     yield from view.lines if view is not None else ()
     yield from ancestor_lines(causes)
     yield _cost(answer)
 
 
-def _place(question: Question, flip: Flip) -> str:
+def _headline(question: Question, answer: Answer) -> str:
+    flip = answer.flip
+    if answer.flips is None:
+        return f"good end: {question.word(answer.good)}; bad end: {question.word(answer.bad)}"
+    if not answer.flips:
+        found = question.word(answer.good)
+        return f"never flips: {found} at both ends" if answer.way == "halving" else f"nowhere: {found}"
+    if flip is None:
+        return f"{question.yes}, at no event of its own"
     after, before = question.word(not flip.before), question.word(flip.before)
-    if flip.is_exact:
-        return f"first {after} at seq {flip.first_after}" + (
-            f", last {before} at seq {flip.last_before}" * bool(flip.last_before)
-        )
-    between = f"seq {flip.last_before + 1} to {flip.first_after}"
-    return f"becomes {after} somewhere in {between}: what lies between could not be judged"
+    if not flip.is_exact:
+        between = f"seq {flip.last_before + 1} to {flip.first_after}"
+        return f"becomes {after} somewhere in {between}: what lies between could not be judged"
+    last = f", last {before} at seq {flip.last_before}" if flip.last_before else ""
+    return f"first {after} at seq {flip.first_after}{last}"
 
 
 def _details(answer: Answer) -> Iterator[str]:

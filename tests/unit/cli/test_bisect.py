@@ -510,7 +510,9 @@ def test_the_first_event_that_is_not_as_in_a_golden_session(house: House, ask: A
     assert ask("longer", "--against", "golden")["change"]["kind"] == "only-b"
     missing = ask("golden", "--against", "longer")
     assert (missing["flips"], missing["seq"], missing["change"]["a"]["seq"]) == (True, None, end)
-    assert "only-a  longer@" in say("bisect", "golden", "--against", "longer")[0]
+    text = say("bisect", "golden", "--against", "longer")[0]
+    assert "other, at no event of its own" in text
+    assert "only-a  longer@" in text
     assert ask("golden", "--against", "golden", code=3)["flips"] is False
     say("bisect", "s", "--against", "golden", "--bisect-exit", code=1)
     say("bisect", "golden", "--against", "golden", "--bisect-exit")
