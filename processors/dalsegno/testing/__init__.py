@@ -7,7 +7,8 @@
     assert publisher.events("s-1")[-1].type == "SessionCompleted"
     assert publisher.rows("sessions", "s-1")[()].tool_calls == 3
 
-Names are loaded when they are first used; writing and reading events needs nothing of the extra ``[service]``.
+Names are loaded when they are first used; writing and reading events needs nothing of the extra ``[service]``, which
+``simulate`` does.
 """
 
 from __future__ import annotations
