@@ -164,7 +164,10 @@ class _Past:
         if self._made is None or self._made[0] is not records:
             contents = StoredContents(self._session.publisher.blobs)
             conductor = Conductor(LogWriter(self._session), contents, after=self._after)
-            conductor.take_in(_events(self._session.session_id, records, self._source))
+            name, read = self._session.session_id, records
+            if records.standing is not None:  # the contents of what lies below are wanted too
+                read = self._source.read(name, records.read_up_to)
+            conductor.take_in(_events(name, read, self._source))
             self._made = (records, conductor)
         return self._made[1]
 

@@ -7,8 +7,8 @@ start. Sources over local state read a shard or a snapshot and only the tail of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from dalsegno.errors import SessionHeld
 from dalsegno.log.codec import place
@@ -17,7 +17,7 @@ from dalsegno.log.transport import Transport
 from dalsegno.model.history import events_along, gather, is_fork, state_after, taken_over
 from dalsegno.model.ids import FORK_MARK, EventKey, Offset, parse_key, partition_of, root_of
 from dalsegno.model.lifecycle import MemoryOps, SessionState, inherit, judge
-from dalsegno.model.path import BROKEN_CHAIN, EPOCH_BELOW, GAP, PARENT_MISSING, Head
+from dalsegno.model.path import BROKEN_CHAIN, EPOCH_BELOW, GAP, PARENT_MISSING, Head, extends, head_at
 from dalsegno.model.records import UNKNOWN_SCHEMA, Event, Unreadable
 
 log = logging.getLogger("dalsegno.log")
@@ -27,6 +27,14 @@ SCHEMA_TIMEOUT_SECONDS = 30.0
 
 # A writer goes on past these: what stands behind the break was never acknowledged as following it, or was fenced.
 _WRITER_GOES_ON = frozenset({GAP, BROKEN_CHAIN, EPOCH_BELOW})
+
+
+class Standing(NamedTuple):
+    """Where a state has the end of a session's path, with all that its next writer must know of what lies below."""
+
+    tip: Event
+    state: SessionState
+    ops: MemoryOps
 
 
 class SessionRecords(NamedTuple):
@@ -40,6 +48,8 @@ class SessionRecords(NamedTuple):
     snapshot_id: str | None = None
     anchor: tuple[Offset, bytes] | None = None
     """Offset and key of the session's newest record, if it was not read from the log just now: the log must have it."""
+    standing: Standing | None = None
+    """Given: ``placed`` holds only what goes on behind it, each event from the one before it."""
 
 
 class SessionSource(Protocol):
@@ -47,6 +57,15 @@ class SessionSource(Protocol):
 
     def read(self, session_id: str, up_to: Offset) -> SessionRecords:
         """All records of the session below ``up_to``, however it is done; none at all is an empty answer."""
+        ...
+
+
+@runtime_checkable
+class StandingSource(SessionSource, Protocol):
+    """A source that need not give all records."""
+
+    def stand(self, session_id: str, up_to: Offset) -> SessionRecords:
+        """As ``read``, or a standing and the records behind it: never where the two could differ."""
         ...
 
 
@@ -177,6 +196,8 @@ def understand(session_id: str, records: SessionRecords, source: SessionSource, 
 
     Raises SessionHeld where a writer must not go on: what cannot be read here might be a good continuation.
     """
+    if records.standing is not None:
+        return _go_on(records.standing, records)
     gathered = gather(records.placed.values())
     path = gathered.known.choose()
     if path.held is not None and (path.held.reason not in _WRITER_GOES_ON or not path.hashes):
@@ -195,6 +216,39 @@ def understand(session_id: str, records: SessionRecords, source: SessionSource, 
         max(times, default=0),
         state,
         ops,
+        frozenset(records.placed),
+    )
+
+
+def going_on(tip: Event, found: Collection[Event | Unreadable]) -> list[Event] | None:
+    """These records in order, if each is an event that can only follow the one before it, the first one ``tip``, behind
+    which nothing else is known. None: the path must be chosen from all records."""
+    if not all(isinstance(each, Event) and (each.known or each.ignorable) for each in found):
+        return None
+    events = sorted((each for each in found if isinstance(each, Event)), key=lambda event: event.seq)
+    head = head_at(tip.link)
+    for event in events:
+        if not extends(head, event.link):
+            return None
+        head = head_at(event.link)
+    return events
+
+
+def _go_on(standing: Standing, records: SessionRecords) -> History:
+    """What is true behind the standing's tip, folded on; writers let ``recorded_at`` never fall, so the last is the
+    greatest."""
+    behind = [each for each in records.placed.values() if isinstance(each, Event)]
+    events = [standing.tip, *sorted(behind, key=lambda event: event.seq)]
+    for event in events[1:]:
+        judge(standing.state, standing.ops, event)
+    tip = events[-1]
+    return History(
+        head_at(tip.link),
+        tip,
+        tip.epoch,
+        max(event.meta.get("recorded_at", 0) for event in events),
+        standing.state,
+        standing.ops,
         frozenset(records.placed),
     )
 

@@ -214,6 +214,11 @@ class Sender:
             for key in keys:
                 self._failed.pop(key, None)
 
+    def has_failed(self, session_id: str) -> bool:
+        """Whether events of the session have no report, and will get none."""
+        with self._lock:
+            return any(key.session_id == session_id for key in self._failed)
+
     def flush(self, timeout: float = CLOSE_TIMEOUT_SECONDS) -> int:
         """Wait until every event has its report; how many have none at the limit (they are still under way)."""
         return self.transport.flush(timeout)

@@ -11,7 +11,7 @@ from dalsegno.errors import SessionSuperseded, Usage, WaitTimeout
 from dalsegno.log.calls import ToolCall, request_call
 from dalsegno.log.children import end_child, start_child
 from dalsegno.log.drafting import Chain
-from dalsegno.log.history import SessionRecords, understand
+from dalsegno.log.history import SessionRecords, StandingSource, understand
 from dalsegno.log.receipts import Pending
 from dalsegno.log.recovery import Resolve, recovery_of
 from dalsegno.log.takeover import Claim, check_log_has, check_no_rival
@@ -46,7 +46,7 @@ class Session(SessionWriter):
     # Where `read_back` goes on: what lies below was seen by this writer (None: nothing was).
     _seen_to: Offset | None = None
     last_resume: SessionRecords | None = None
-    """What the last resume read: ``records_read`` is its cost."""
+    """What the last resume read: ``records_read`` is its cost, ``placed`` what was folded."""
     forked_at: Boundary | None = None
     """Where the session left its parent, if ``Publisher.fork`` began it here."""
 
@@ -140,7 +140,12 @@ class Session(SessionWriter):
         up_to = self.publisher.high(self.session_id)
         # (2)
         source = self._records_from()
-        records = source.read(self.session_id, up_to)
+        # Whether the log has what had no report is seen from all records alone.
+        missed = self._lost or self.publisher.has_failed(self.session_id)
+        if isinstance(source, StandingSource) and not missed:
+            records = source.stand(self.session_id, up_to)
+        else:
+            records = source.read(self.session_id, up_to)
         self.last_resume = records
         check_log_has(self.publisher, self.session_id, records, up_to)
         history = understand(self.session_id, records, source, up_to)

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from dalsegno.errors import NotFound, OtherHistory
 from dalsegno.log import admin
-from dalsegno.log.history import PartitionSource, SessionRecords, has_unknown_schema, place_family, read_family
+from dalsegno.log.history import (
+    Family,
+    PartitionSource,
+    SessionRecords,
+    has_unknown_schema,
+    place_family,
+    read_family,
+)
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.topics import EVENTS, topic_name
@@ -19,6 +26,7 @@ from dalsegno.model.ids import EventKey, Offset, Seq, root_of
 from dalsegno.model.records import Event, Unreadable
 from dalsegno.projections import registry
 from dalsegno.readers.local import LocalReader, View
+from dalsegno.readers.standing import stood_before
 from dalsegno.state.history import Journal
 from dalsegno.storage.object_store import Store
 
@@ -31,6 +39,13 @@ class ShardSource:
 
     def read(self, session_id: str, up_to: Offset) -> SessionRecords:
         """All records of the session below ``up_to``. Where no state of its partition is here, all from the log."""
+        return self._read(session_id, up_to, stand=False)
+
+    def stand(self, session_id: str, up_to: Offset) -> SessionRecords:
+        """The end of the path as the state has it, and the records behind it; else as ``read``."""
+        return self._read(session_id, up_to, stand=True)
+
+    def _read(self, session_id: str, up_to: Offset, *, stand: bool) -> SessionRecords:
         topic = topic_name(self._prefix, EVENTS)
         with (
             closing(KafkaTransport(self._kafka)) as transport,
@@ -43,16 +58,21 @@ class ShardSource:
                 source = PartitionSource(transport, self._prefix, topic, partitions, SchemaSet.load())
                 return source.read(session_id, up_to)
             self._check_same_log(view, topic)
-            known, newest = _known(view, session_id)
-            if has_unknown_schema(known) and reader.learn_schemas():
-                known, newest = _known(view, session_id)
-            cursor = Offset(view.cursor.next_offset)
-            if cursor >= up_to:
-                return SessionRecords(known, cursor, 0, _snapshot(view), newest)
-            tail = read_family(transport, topic, view.partition, root_of(session_id), cursor, up_to)
+            cursor, tail = Offset(view.cursor.next_offset), Family({}, 0)
+            if cursor < up_to:
+                tail = read_family(transport, topic, view.partition, root_of(session_id), cursor, up_to)
             later = place_family(
                 tail.values, session_id, view.partition, reader.partitions, view.reads.schemas, reader.learn_schemas
             )
+            if stand and (found := stood_before(view.reads, session_id, tail.values, later)) is not None:
+                anchor = None if later else found.newest
+                end = max(cursor, up_to)
+                return SessionRecords(later, end, tail.records_read, _snapshot(view), anchor, found.standing)
+            known, newest = _known(view, session_id)
+            if has_unknown_schema(known) and reader.learn_schemas():
+                known, newest = _known(view, session_id)
+            if cursor >= up_to:
+                return SessionRecords(known, cursor, 0, _snapshot(view), newest)
             # Whatever stands under a key in the tail, also a tombstone, takes the place of what was known.
             kept = {key: placed for key, placed in known.items() if key.encode() not in tail.values}
             anchor = None if newest is None or later or newest[1] in tail.values else newest

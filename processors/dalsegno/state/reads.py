@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dalsegno.errors import NotFound, SnapshotIncompatible
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.history import FORK_SEQ, Gathered, is_fork, taken_over, whole_history
-from dalsegno.model.lifecycle.state import LIFECYCLE_VERSION
+from dalsegno.model.lifecycle.state import LIFECYCLE_VERSION, OpState
 from dalsegno.model.path import Path
 from dalsegno.model.records import FIRST_SEQ, Event, Placed
 from dalsegno.projections.base import Projection, RowId
@@ -37,7 +37,7 @@ from dalsegno.state.kv import JOURNAL, STATE, KeyReader, after_prefix, scan_pref
 from dalsegno.state.ladder import WINDOW_EVENTS
 from dalsegno.state.layout import Counts, IndexEntry, JournalEntry, Position, SessionHead, ShardIdentity, decode_fork
 from dalsegno.state.rebuild import Marks, read_marks, recompute_digests
-from dalsegno.state.session import HEAD_SPEC, LIFECYCLE_SPECS
+from dalsegno.state.session import HEAD_SPEC, LIFECYCLE_SPECS, OPS_SPEC
 from dalsegno.state.tables import LIFECYCLE, ProjectionTables, TableSpec
 from dalsegno.state.walk import Walk
 
@@ -115,6 +115,13 @@ class ShardReads:
     def index(self, session_id: str) -> Iterator[tuple[int, bytes, IndexEntry]]:
         """Seq, hash and place of every record of the session, control events (seq 0) first."""
         return stored_index(self.kv, session_id)
+
+    def operations(self, session_id: str) -> Iterator[tuple[str, str, OpState]]:
+        """Kind, id and row of every operation, turn and stage of the session, and of what later events refer to."""
+        prefix = OPS_SPEC.prefix + text_part(session_id)
+        for key, raw in scan_prefix(self.kv, STATE, prefix):
+            kind, id = take_id(key, len(prefix))
+            yield str(kind), str(id), OPS_SPEC.read(key, raw)
 
     def chosen(self, session_id: str) -> tuple[Records, Path]:
         """The records, and the path through them as far as it was folded. Raises NotFound."""

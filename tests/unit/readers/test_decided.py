@@ -94,7 +94,7 @@ def test_of_a_fork_its_own_events_are_folded_on_top(house: House, folds: list[st
 
 
 def test_a_fork_goes_on_from_what_its_parent_left_behind(house: House) -> None:
-    """Another writer took the parent over below the fork point: what the fork goes on from is not on its path any more."""
+    """Another writer took the parent over below the fork point: that is not on its path any more."""
     talked = talk(30)
     rival = talked.branch(16, writer="other")
     fork = talked.fork(len(talked.records), "a")
