@@ -42,6 +42,14 @@ def test_calls_are_decided_in_their_order_and_the_turn_ends_with_the_last_result
     check_log(scene)
 
 
+def test_many_results_stand_in_the_order_of_their_calls() -> None:
+    scene = Scene()
+    scene.answer("", *[("look", {"of": number}) for number in range(12)])
+    for number in reversed(range(12)):
+        scene.run(f"{T1}/c{number}", str(number))
+    assert results(scene) == [str(number) for number in range(12)]
+
+
 # case C43
 def test_ids_of_providers_may_repeat() -> None:
     """The same provider's id in one answer and in the next turns."""
