@@ -165,6 +165,20 @@ def test_an_answer_that_the_log_cannot_hold_is_a_failure(family: str) -> None:
     check_log(scene)
 
 
+@pytest.mark.parametrize("number", [64, 65])
+def test_an_answer_with_more_calls_than_are_decided_on_is_a_failed_one(number: int) -> None:
+    script = [{"match": "*/t1/i", "calls": [{"name": "look"}] * number}, {"match": "*", "text": "done"}]
+    scene, tools = Scene(), Tools()
+    run(scene, script, tools=tools)
+    if number == 64:
+        assert len(tools.ran) == 64
+        assert scene.events[-1].type == "SessionCompleted"
+    else:
+        assert scene.body("InferenceFailed")["error"]["error_class"] == "too-many-calls"
+        assert tools.ran == []
+    check_log(scene)
+
+
 def cancelled_during(does: Callable[[threading.Event], ToolResult]) -> Scene:
     """A session that is cancelled while its call runs; ``does`` is told of the cancel."""
     begun, cancelled = threading.Event(), threading.Event()
