@@ -149,6 +149,7 @@ def test_after_any_compressions_pairs_are_whole_and_what_is_protected_stays(
         }
 
 
+# case C44
 def test_c44_what_covers_half_a_pair_and_a_call_in_progress_leaves_both_whole() -> None:
     transcript = Transcript()
     for number in range(4):
