@@ -74,7 +74,7 @@ class Place:
     """A workflow whose model calls the one tool that the goal names, and the commands that run it."""
 
     def __init__(self, folder: Path, world: World, cli: Cli) -> None:
-        self.folder, self._world, self._cli = folder, world, cli
+        self.folder, self._world, self.cli = folder, world, cli
         (folder / "tools.py").write_text(TOOLS)
         (folder / "workflow.yaml").write_text(WORKFLOW)
 
@@ -87,10 +87,10 @@ class Place:
         return ["run", f"{self.folder}/workflow.yaml", "--goal", "g", "--session", tool, *self.options(tool), *more]
 
     def resume(self, tool: str, *more: str, code: int = 0) -> Any:
-        return self._cli("session", "resume", tool, *self.options(tool), *more, code=code)
+        return self.cli("session", "resume", tool, *self.options(tool), *more, code=code)
 
     def run(self, tool: str, *more: str, code: int = 0) -> Any:
-        return self._cli(*self.run_arguments(tool, *more), code=code)
+        return self.cli(*self.run_arguments(tool, *more), code=code)
 
     def process(self, arguments: list[str]) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", "from dalsegno.cli import main; main()", *arguments]
@@ -157,6 +157,8 @@ def test_killed_behind_the_effect_of_a_tool_without_a_key(place: Place, monkeypa
         patch.setenv("KILL_BEHIND", "wire")
         code, said = ended(place.process(place.run_arguments("wire")))
     assert code == -signal.SIGKILL, said
+    assert "--tools with" in place.cli("session", "resume", "wire", code=2).err
+    assert not place.of_type("wire", "SessionRecovered"), "what is not given here is told before anything is taken over"
     waits = place.resume("wire", "--wait", "0", code=6)
     assert waits.json == {"session": "wire", "status": "WAITING", "outcome": None, "waits_for": [C0]}
     assert f"waits for the receipt of {C0} (wire)" in waits.err

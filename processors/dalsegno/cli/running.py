@@ -21,7 +21,7 @@ from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.opening import Opened, Options, missing, open_documents, open_ports
 from dalsegno.harness.performing import Ports
-from dalsegno.harness.sessions import StoredContents, begin, end_of, history, resume, session_of
+from dalsegno.harness.sessions import StoredContents, begin, configuration_in_log, end_of, history, resume, session_of
 from dalsegno.harness.subsessions import SubSessions
 from dalsegno.log.history import SessionSource
 from dalsegno.log.inbox import Inbox
@@ -30,7 +30,7 @@ from dalsegno.model.events import Label
 from dalsegno.model.lifecycle.state import ENDED
 from dalsegno.model.lifecycle.tables import STATUS_AFTER
 from dalsegno.model.records import Event
-from dalsegno.orchestration.configuration import configuration_of
+from dalsegno.orchestration.configuration import PinnedDocument, configuration_of
 from dalsegno.orchestration.decider import Contents
 from dalsegno.orchestration.documents import Configuration
 from dalsegno.projections.decider.rows import APPROVAL, CALL, REQUEST
@@ -55,6 +55,7 @@ def run_workflow(
     options = Options(**ports)
     opened = open_ports(options)
     documents = open_documents(workflow, opened.tools)
+    pinned_here = _read(documents)
     id_ = str(uuid_utils.uuid7()) if session_id is None else session_id
     with _publisher(ctx) as publisher:
         source, clock = shard_source(ctx), opened.ports.clock
@@ -66,12 +67,13 @@ def run_workflow(
         running = Running(ctx, publisher, id_, opened, source, options, wait_seconds)
         if past:
             note(f"session {id_} is in the log: it goes on, with the configuration it was begun with")
+            running.check(configuration_in_log(past, publisher.blobs) or pinned_here)
             return running.run(
                 resume(
                     publisher, id_, clock=clock, documents=documents, seed=seed, source=source, after=running.see
                 )
             )  # fmt: skip
-        running.check(configuration_of({each.kind: each.content for each in documents}))
+        running.check(pinned_here)
         note(f"session {id_}")
         session = publisher.session(id_, source=source)
         return running.run(
@@ -87,13 +89,21 @@ def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, po
     opened = open_ports(options)
     with _publisher(ctx) as publisher:
         source = shard_source(ctx)
-        end = end_of(history(publisher, session_id, source))
+        past = history(publisher, session_id, source)
+        end = end_of(past)
         if end is not None:
             return _ended_before(ctx, end, publisher)
         running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds)
+        configuration = configuration_in_log(past, publisher.blobs)
+        if configuration is not None:
+            running.check(configuration)
         return running.run(
             resume(publisher, session_id, clock=opened.ports.clock, source=source, after=running.see)
         )  # fmt: skip
+
+
+def _read(documents: Sequence[PinnedDocument]) -> Configuration:
+    return configuration_of({each.kind: each.content for each in documents})
 
 
 def _publisher(ctx: Context) -> Publisher:
@@ -158,18 +168,18 @@ class Running:
         self._stopping = threading.Event()
 
     def check(self, configuration: Configuration) -> None:
-        """Raises Usage where the workflow uses what nobody fills here."""
-        wanted = missing(configuration, self._opened)
-        if wanted:
-            found = f"workflow {configuration.workflow.name} uses what is not given here"
-            raise Usage(found, wanted=", ".join(wanted), todo="add them, as docs/harness.md shows")
+        """Raises Usage where the workflow, or one of those below it, uses what nobody fills here."""
+        for each in (configuration, *map(_read, self._opened.workflows.values())):
+            wanted = missing(each, self._opened)
+            if wanted:
+                found = f"workflow {each.workflow.name} uses what is not given here"
+                raise Usage(found, wanted=", ".join(wanted), todo="add them, as docs/harness.md shows")
 
     def run(self, conductor: Conductor) -> int:
         """Run it, print how it ended or what it waits for, and give the exit code."""
         session = session_of(conductor)
         try:
             with session, self._signals():
-                self.check(conductor.world.configuration)
                 stopped = self._live(conductor, self._below.ports, Mailbox(self._inbox, self._session_id)).run()
                 session.read_back()  # whoever took it over meanwhile is the one whose events count
         except KeyboardInterrupt:

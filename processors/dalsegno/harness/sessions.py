@@ -22,13 +22,14 @@ from dalsegno.model.lifecycle.state import ENDED
 from dalsegno.model.lifecycle.tables import STATUS_AFTER, STRICT
 from dalsegno.model.records import Event
 from dalsegno.orchestration import cel
-from dalsegno.orchestration.configuration import PinnedDocument, pins
+from dalsegno.orchestration.configuration import PinnedDocument, configuration_of, pins
 from dalsegno.orchestration.decider import DECIDER_VERSION, MemoryContents
-from dalsegno.orchestration.documents import KINDS, HarnessBuild
+from dalsegno.orchestration.documents import KINDS, Configuration, HarnessBuild
 from dalsegno.orchestration.ports import Clock
 from dalsegno.orchestration.recovery import resolutions
 from dalsegno.projections.decider.rendering import BUILDER_VERSION
 from dalsegno.projections.decider.rows import PIN
+from dalsegno.projections.decider.table import learn
 from dalsegno.storage.blobs import SCHEME, Blobs, blob
 
 After = Callable[[Event], None]
@@ -147,6 +148,17 @@ def end_of(events: Sequence[Event]) -> Event | None:
     return next((event for event in reversed(events) if STATUS_AFTER.get(event.type) in ENDED), None)
 
 
+def configuration_in_log(events: Sequence[Event], blobs: Blobs | None) -> Configuration | None:
+    """What a session pinned last of each kind; None where a kind is missing. Raises InvalidDocument, and
+    NotReconstructable where a content is missing."""
+    pinned, contents = _pinned(events), StoredContents(blobs)
+    if not pinned.keys() >= KINDS.keys():
+        return None
+    for body in pinned.values():
+        learn(body["content"], contents.keep)
+    return configuration_of({kind: contents.get(pinned[kind]["digest"]) for kind in KINDS})
+
+
 # --- how it is done ---------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +204,11 @@ def _start(conductor: Conductor, documents: Sequence[PinnedDocument], clock: Clo
     conductor.append(SessionStarted(config_set_digest=config_set_digest(lines), clock_start=clock.now(), seed=seed))
 
 
+def _pinned(events: Sequence[Event]) -> dict[str, Any]:
+    """By kind: what was pinned last."""
+    return {event.body["kind"]: event.body for event in events if event.type == "ConfigPinned" and event.stub is None}
+
+
 _VERSIONS: Final = ("decider", "builder", "cel_engine")
 
 
@@ -207,7 +224,7 @@ def _check_may_go_on(session_id: str, events: Sequence[Event], documents: Sequen
     if end is not None:
         raise _no(session_id, f"ended by {end.type} at seq {end.seq}", "begin another one, or fork it before its end")
     created = [event for event in events if event.type == "SessionCreated" and event.stub is None]
-    pinned = {event.body["kind"]: event.body for event in events if event.type == "ConfigPinned" and event.stub is None}
+    pinned = _pinned(events)
     started = any(event.type == "SessionStarted" for event in events)
     if not created or created[-1].body["profile"] != STRICT or (started and not pinned.keys() >= KINDS.keys()):
         raise _no(session_id, "decided by another program", "resume it with the harness that began it")
@@ -234,7 +251,10 @@ def _check_documents(
     content = pinned.get("HARNESS_BUILD", {}).get("content")
     if content is None or content["inline"] is None:
         return
-    theirs, mine = msgspec.json.decode(content["inline"], type=HarnessBuild), build("")
+    try:
+        theirs, mine = msgspec.json.decode(content["inline"], type=HarnessBuild), build("")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _no(session_id, "decided by another program", "resume it with the harness that began it") from None
     for name in _VERSIONS:
         if getattr(theirs, name) != getattr(mine, name):
             found = f"decided with {name} {getattr(theirs, name)}, and this build has {getattr(mine, name)}"

@@ -1,0 +1,122 @@
+"""What ``dalsegno run`` says of a session: how it ended, what it waits for, the command that goes on with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dalsegno import events
+from dalsegno.cli import running
+from dalsegno.cli.context import Context
+from dalsegno.cli.frame import run
+from dalsegno.harness.opening import Options
+from dalsegno.harness.sessions import StoredContents, resume
+from dalsegno.model.records import Event
+from dalsegno.orchestration.documents import PolicyRule, Question
+from dalsegno.settings import Settings
+from dalsegno.storage.blobs import Blobs
+from dalsegno.testing.in_memory import memory_publisher
+from session_lab import SESSION, Killed, World, stage
+
+ASK = PolicyRule(id="ask", decision="REQUIRE_APPROVAL", when='call.tool == "pay"')
+TWO = [
+    {
+        "match": "*/t1/i",
+        "calls": [{"name": "wire", "arguments": {"cents": 1}}, {"name": "pay", "arguments": {"cents": 1}}],
+    }
+]
+
+
+def context(**flags: Any) -> Context:
+    return Context(settings=Settings(), flags=flags, output="json")
+
+
+def ended_by(event: events.NewEvent) -> Event:
+    publisher = memory_publisher()
+    with publisher.session("s") as session:
+        session.append(events.SessionCreated(workflow_name="w", profile="OBSERVED"))
+        session.append(events.SessionStarted())
+        session.append(event)
+    return publisher.events("s")[-1]
+
+
+ERROR = events.ErrorInfo(error_class="stage-failed", message="stage work: it failed", retryable=False)
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "outcome"),
+    [
+        (events.SessionCompleted(outcome="SUCCESS"), 0, "SUCCESS"),
+        (events.SessionCompleted(outcome="PARTIAL"), 3, "PARTIAL"),
+        (events.SessionCompleted(outcome="GIVEN_UP"), 3, "GIVEN_UP"),
+        (events.SessionFailed(error=ERROR), 1, "FAILED"),
+        (events.SessionCancelled(reason="enough"), 3, "CANCELLED"),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(
+    capsys: pytest.CaptureFixture[str], end: events.NewEvent, code: int, outcome: str
+) -> None:
+    assert running._print_end(context(), ended_by(end), StoredContents(None)) == code
+    told = json.loads(capsys.readouterr().out)
+    assert (told["session"], told["outcome"], told["seq"]) == ("s", outcome, 3)
+    assert (told["error"] is None) == (outcome != "FAILED")
+
+
+def test_a_result_that_lies_in_the_store_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World(tmp_path, [{"match": "*", "text": "long " * 20_000}])
+    process = world.process()
+    process.begin()
+    end = process.events()[-1]
+    assert end.body["result"]["inline"] is None
+    assert running._print_end(context(), end, StoredContents(Blobs(world.store))) == 0
+    assert json.loads(capsys.readouterr().out)["result"] == "long " * 20_000
+
+
+def test_what_it_waits_for_is_told_with_the_command_that_answers(tmp_path: Path) -> None:
+    world = World(tmp_path, TWO, policy=[ASK])
+    world.effects.kill_in = "wire"
+    with pytest.raises(Killed):
+        world.process().begin()
+    process = world.process()
+    waits_for = process.resume().waits_for
+    conductor = resume(process.publisher, SESSION, clock=world.clock)
+    assert list(running._answers(conductor, waits_for)) == [
+        "waits for the receipt of work.1/t1/c0 (wire): its outcome is unknown, and it is not run again",
+        "waits for leave: dalsegno approval grant s-1 work.1/t1/c1/a1 (or deny)",
+    ]
+
+
+def test_a_question_is_told_with_the_command_that_answers(tmp_path: Path) -> None:
+    world = World(tmp_path, TWO, [stage("work", ask=[Question(id="file", prompt="which?")])])
+    process = world.process()
+    waits_for = process.begin().waits_for
+    conductor = resume(process.publisher, SESSION, clock=world.clock)
+    assert list(running._answers(conductor, waits_for)) == [
+        "waits for an answer: dalsegno input answer s-1 work.1/q.file"
+    ]
+
+
+def test_the_command_that_goes_on_has_all_that_this_one_was_given() -> None:
+    options = Options(
+        tools=["a b.py"], providers=["m=scripted:s.yaml"], reporters=["t=program:make test"], files=Path("f")
+    )
+    line = running._resume_line(context(data=Path("d"), kafka={"bootstrap_servers": "k:1"}), "s-1", options)
+    assert line == [
+        "dalsegno", "--data", "d", "--bootstrap-servers", "k:1", "session", "resume", "s-1", "--tools", "a b.py",
+        "--provider", "m=scripted:s.yaml", "--reporter", "t=program:make test", "--files", "f",
+    ]  # fmt: skip
+
+
+def test_a_wrong_workflow_is_refused_before_any_broker_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DALSEGNO_DATA", str(tmp_path / "data"))
+    (tmp_path / "w.yaml").write_text("name: w\n")
+    assert run(["run", str(tmp_path / "w.yaml"), "--goal", "g"]) == 1
+    assert "w.yaml, line 1" in capsys.readouterr().err
+    assert run(["run", str(tmp_path / "w.yaml"), "--goal", "g", "--label", "no-equals"]) == 2
+    assert run(["run", str(tmp_path / "w.yaml")]) == 2
+    assert not (tmp_path / "data").exists()
