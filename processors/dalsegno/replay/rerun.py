@@ -26,7 +26,7 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import World, configuration_in_force, next_decision
 from dalsegno.orchestration.recovery import resolutions
 from dalsegno.orchestration.work import Kind, Work, outstanding
-from dalsegno.projections.decider.rows import APPROVAL, CALL, CallState
+from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, CallState
 from dalsegno.replay.check import Override
 from dalsegno.replay.serving import RESULTS, CallKey, Counts, Effects, Recording, Served, redirected
 
@@ -175,9 +175,11 @@ class Runner:
         return True
 
     def _payload(self, served: Served) -> NewEvent:
-        attempt = 0
+        rows, attempt = self.conductor.rows, served.event.body.get("attempt", 0)
         if served.event.type in RESULTS:
-            attempt = self.conductor.rows.get((CALL, served.target)).attempt
+            attempt = rows.get((CALL, served.target)).attempt
+        elif served.event.type in ("InferenceCompleted", "InferenceFailed"):
+            attempt = rows.get((INFERENCE, served.target)).attempt
         return new_event(served.event.type, redirected(served, attempt))
 
     def _count(self, served: Served) -> None:

@@ -87,6 +87,9 @@ class Effects:
         one = sha256(name.encode("utf-8", "surrogatepass") + b"\0" + arguments).digest()
         self._sum = (self._sum + int.from_bytes(one, "big")) % (1 << 256)
 
+    def add_all(self, other: Effects) -> None:
+        self._sum = (self._sum + other._sum) % (1 << 256)
+
     @property
     def digest(self) -> bytes:
         return self._sum.to_bytes(32, "big")
@@ -102,31 +105,41 @@ class Recording:
     shown: dict[str, bytes | None] = field(default_factory=dict)
     """Of approvals: the digest of the arguments that were shown."""
 
+    effects: Effects = field(default_factory=Effects)
+    """Of the calls that were authorised before the run's start."""
+
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Recording:
+    def of(cls, behind: Iterable[Event], before: Iterable[Event] = ()) -> Recording:
+        """``behind``: what is served; ``before``: what the run takes over, if it does not begin with the session."""
         found = cls()
         effects = Effects()
         asked: dict[str, tuple[str, str]] = {}
-        for event in events:
-            if event.stub is not None:
-                continue
-            body = event.body
-            if event.type == "ToolCallRequested":
-                asked[body["tool_call_id"]] = (body["name"], body["effect"])
-            elif event.type == "ToolCallAuthorized":
-                id = body["tool_call_id"]
-                name, effect = asked.get(id, ("", "UNKNOWN"))
-                arguments = body["effective_arguments_digest"] or b""
-                found.calls[id] = CallKey(id.rpartition("/")[0], name, arguments, effects.digest)
-                if effect != "READ":
-                    effects.add(name, arguments)
-            elif event.type == "InferenceRequested":
-                found.request_digests[body["inference_id"], body["attempt"]] = body["request_digest"]
-            elif event.type == "ApprovalRequested":
-                found.shown[body["approval_id"]] = body["arguments_digest"]
-            if event.type in UNSOLICITED or event.type in _SUBJECT:
+        for event in before:
+            found._learn(event, asked, found.effects)
+        effects.add_all(found.effects)
+        for event in behind:
+            found._learn(event, asked, effects)
+            if event.stub is None and (event.type in UNSOLICITED or event.type in _SUBJECT):
                 found.queue.append(event)
         return found
+
+    def _learn(self, event: Event, asked: dict[str, tuple[str, str]], effects: Effects) -> None:
+        if event.stub is not None:
+            return
+        body = event.body
+        if event.type == "ToolCallRequested":
+            asked[body["tool_call_id"]] = (body["name"], body["effect"])
+        elif event.type == "ToolCallAuthorized":
+            id = body["tool_call_id"]
+            name, effect = asked.get(id, ("", "UNKNOWN"))
+            arguments = body["effective_arguments_digest"] or b""
+            self.calls[id] = CallKey(id.rpartition("/")[0], name, arguments, effects.digest)
+            if effect != "READ":
+                effects.add(name, arguments)
+        elif event.type == "InferenceRequested":
+            self.request_digests[body["inference_id"], body["attempt"]] = body["request_digest"]
+        elif event.type == "ApprovalRequested":
+            self.shown[body["approval_id"]] = body["arguments_digest"]
 
     def next(self, rows: MemoryRows, keys: dict[str, CallKey], held: Counter[str] | None = None) -> Served | None:
         """The first recorded event that can be delivered now; it is taken out. ``keys``: of this run's calls;
@@ -167,7 +180,8 @@ class Recording:
 
     def _inference(self, event: Event, id: str, rows: MemoryRows) -> Served | None:
         row = rows.get((INFERENCE, id))
-        if row is None or row.phase != "OPEN" or row.attempt != event.body["attempt"]:
+        # An attempt that a crash of then took is not open here: what came of the next one is the answer.
+        if row is None or row.phase != "OPEN" or row.attempt > event.body["attempt"]:
             return None
         before = self.request_digests.get((event.body["inference_id"], event.body["attempt"]))
         if before == row.request_digest:
@@ -219,10 +233,10 @@ def _open_calls(rows: MemoryRows, keys: dict[str, CallKey]) -> dict[tuple[str, b
 
 
 def redirected(served: Served, attempt: int) -> dict[str, Any]:
-    """The event's payload for the call that it is served to."""
+    """The event's payload for the call or the inference that it is served to, and its attempt there."""
     body = {name: value for name, value in served.event.body.items() if name != "meta"}
     if served.event.type in RESULTS:
         body["tool_call_id"] = served.target
-        if "attempt" in body:
-            body["attempt"] = attempt
+    if "attempt" in body:
+        body["attempt"] = attempt
     return body
