@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dalsegno import events
@@ -10,7 +12,7 @@ from dalsegno.harness import facts
 from dalsegno.orchestration.documents import Obligation, PolicyRule, SessionLimits, StageLimits
 from dalsegno.orchestration.ports import ToolFailed
 from dalsegno.orchestration.work import Kind, Work, outstanding
-from dalsegno.projections.decider.rows import GRANT
+from dalsegno.projections.decider.rows import GRANT, ITEM
 from decider_lab import APPROVE, Scene, check_counted, check_log, stage
 
 T1 = "work.1/t1"
@@ -306,7 +308,23 @@ def test_a_refusal_can_end_the_turn() -> None:
     assert scene.body("TurnAborted")["reason"] == "DENIED"
     assert scene.body("StageFailed")["error"]["error_class"] == "denied"
     check_counted(scene)
+    scene.begin_stage()
+    ended = "[not run] an approver ended the turn"
+    assert results(scene) == ["done", "[no result] CANCELLED", ended, ended], "each call has its result, and one"
     check_log(scene)
+
+
+def test_a_turn_that_ends_in_the_midst_of_a_call_leaves_a_pair() -> None:
+    """Whoever is shown the session afterwards (a fork of it, a data set) is shown a result for every call."""
+    scene = Scene()
+    scene.answer("", ("look",), WRITE, ("nowhere",))
+    scene.run(C0, "seen")
+    scene.start(C1)
+    scene.cancel()
+    shown = {id: json.loads(scene.contents.get(item.digest)) for id, item in scene.world.rows.family(ITEM).items()}
+    assert shown[C0]["content"] == "seen"
+    assert shown[C1]["content"] == "[no result] CANCELLED"
+    assert shown[f"{T1}/c2"]["content"].startswith("[not run] there is no tool")
 
 
 def test_a_refusal_can_end_the_session() -> None:

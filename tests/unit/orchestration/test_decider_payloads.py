@@ -37,6 +37,7 @@ def test_a_transition_names_its_guard_if_it_has_one() -> None:
     assert (first["guard_id"], first["guard_result"], first["guard_inputs"]) == (None, None, [])
     assert (second["guard_id"], second["guard_result"]) == ("again", True)
     assert {each["name"] for each in second["guard_inputs"]} == {"stage", "session", "labels", "stages"}
+    assert scene.body("StageScheduled")["transition_id"] == "again"
 
 
 def test_a_call_says_what_was_asked_for() -> None:
