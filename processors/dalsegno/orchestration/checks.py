@@ -21,7 +21,7 @@ from dalsegno.projections.decider.rows import ASKED_IN_STEP, LISTED, STEPS
 
 PLACEHOLDERS: Final = ("goal", "session", "stage", "clock_start")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}|[{}]")
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,12 @@ def _tools(loaded: Loaded) -> Iterator[Problem]:
 
 def _prompts(loaded: Loaded) -> Iterator[Problem]:
     for name, template in loaded.prompts.templates.items():
-        for match in _PLACEHOLDER.finditer(template):
-            if match[1] is not None and match[1] not in PLACEHOLDERS:
+        for match in _BRACES.finditer(template):
+            if match[0] in ("{", "}"):
+                wanted = "{{ or }} for a brace that is shown, or {name} with a name that is filled in: "
+                found = f"a single {match[0]} at character {match.start() + 1} of the text"
+                yield Problem("prompts", ("templates", name), found, wanted + ", ".join(PLACEHOLDERS))
+            elif match[1] is not None and match[1] not in PLACEHOLDERS:
                 found = f"the placeholder {{{match[1]}}}"
                 wanted = f"{likely(match[1], PLACEHOLDERS)}; braces that are none are written {{{{ and }}}}"
                 yield Problem("prompts", ("templates", name), found, wanted)

@@ -107,6 +107,8 @@ MISTAKES = [
     ("name: refund, effect", "name: search, effect", "tools[1].name: 'search' stands twice", "a name of its own"),
     ("name: refund,", "name: re/fund,", "the name 're/fund'", "letters, digits"),
     ("{goal}", "{gaol}", "prompts.main: the placeholder {gaol}", "goal"),
+    ("{goal}", "{ goal}", "prompts.main: a single {", "{{ or }} for a brace that is shown"),
+    ("{goal}", "{{goal}", "prompts.main: a single }", "{{ or }} for a brace that is shown"),
     ("agent: judge, ", "", "validators[1]: nothing that judges", "one of schema"),
     ('predicate: "', 'reporter: x, predicate: "', "validators[0]: predicate and reporter", "one of schema"),
     ("agent: judge, prompt: main", "agent: judge", "only one of agent and prompt", "both"),

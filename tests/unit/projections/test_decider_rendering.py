@@ -179,3 +179,9 @@ def test_a_call_that_has_no_part_of_its_own_has_no_arguments() -> None:
     calls = [{"tool_call_id": f"c{n}", "name": "x"} for n in range(2)]
     said = json.loads(rendering.assistant({"output": [part("TOOL_CALL", "{}")], "tool_calls": calls}))
     assert [call["function"]["arguments"] for call in said["tool_calls"]] == ["{}", ""]
+
+
+def test_an_answer_that_has_only_bytes_is_the_same_text_in_its_message_and_as_the_output() -> None:
+    output = [part("TEXT", "a"), part("REASONING", "no"), part("TEXT", None, blob=blob(b"long\0"))]
+    assert rendering.said(output) == "along\ufffd"
+    assert json.loads(rendering.assistant({"output": output, "tool_calls": []}))["content"] == rendering.said(output)

@@ -62,7 +62,7 @@ def _inference_completed(rows: DeciderRows, head: Head, event: Event, keep: Keep
     head.cost_usd_micros += body["cost_usd_micros"] or 0
     if state is None:
         return
-    text = text_of(body["output"])
+    text = rendering.said(body["output"]).encode()
     state.phase, state.text = "DONE", sha256(text).digest()
     keep(state.text, text)
     if state.purpose == "AGENT":
@@ -82,12 +82,6 @@ def _inference_completed(rows: DeciderRows, head: Head, event: Event, keep: Keep
             turn=head.turn_ordinal, phase=ANSWER,
         )  # fmt: skip
     rows.put((INFERENCE, id), state)
-
-
-def text_of(output: Any) -> bytes:
-    """The text of a model's output, without its calls and its reasoning."""
-    texts = [part["text"] for part in output if part["kind"] == "TEXT" and part["text"] is not None]
-    return "".join(texts).encode("utf-8", "surrogatepass")
 
 
 def _inference_failed(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:

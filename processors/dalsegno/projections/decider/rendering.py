@@ -58,11 +58,17 @@ def message(body: Mapping[str, Any]) -> bytes:
     return _message(_ROLES.get(body["role"], "user"), said)
 
 
+def said(output: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a model's output, without its calls and its reasoning: what a later turn, a validator and the next
+    stage are shown of it."""
+    return "".join(_part(part) for part in output if part["kind"] == "TEXT")
+
+
 def assistant(body: Mapping[str, Any]) -> bytes:
     """An InferenceCompleted: its text, and its calls with their arguments as they were received. The n-th call is the
     n-th TOOL_CALL part; a call without one has no arguments. No reasoning."""
     output = body["output"]
-    text = "".join(_part(part) for part in output if part["kind"] == "TEXT")
+    text = said(output)
     asked = [part for part in output if part["kind"] == "TOOL_CALL"]
     calls = [
         {
