@@ -62,7 +62,9 @@ def port_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--goal", required=True, help="What the session is for; agents are told.")
 @click.option("--session", "session_id", help="The session's id (default: a new one). One that is there goes on.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the session; repeatable.")
-@click.option("--seed", type=int, help="Recorded as the session's seed.")
+@click.option(
+    "--seed", type=click.IntRange(-(2**63), 2**63 - 1), metavar="NUMBER", help="Recorded as the session's seed."
+)
 @port_options
 @pass_context
 def command(

@@ -101,7 +101,7 @@ def _named(given: Sequence[str], option: str, make: Callable[[str], _T], default
         elif not equals or not name:
             raise Usage(f"{option} {each}", wanted=f"{option} NAME=VALUE", todo="correct it")
         if name in found:
-            raise Usage(f"{option} {name} twice", wanted="each name once", todo="leave one out")
+            raise Usage(f"{option} {each}, a second one for {name}", wanted="each name once", todo="leave one out")
         found[name] = make(value)
     return found
 

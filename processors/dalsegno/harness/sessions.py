@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dalsegno.errors import BlobMissing, Conflict, SessionMissing
+from dalsegno.errors import BlobMissing, Conflict, InvalidEvent, SessionMissing
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.writers import LogWriter
 from dalsegno.log.history import SessionRecords, SessionSource
@@ -30,7 +30,7 @@ from dalsegno.orchestration.recovery import resolutions
 from dalsegno.projections.decider.rendering import BUILDER_VERSION
 from dalsegno.projections.decider.rows import PIN
 from dalsegno.projections.decider.table import learn
-from dalsegno.storage.blobs import SCHEME, Blobs, blob
+from dalsegno.storage.blobs import INLINE_MAX_BYTES, SCHEME, Blobs, blob
 
 After = Callable[[Event], None]
 """Is told of every event that is appended."""
@@ -75,6 +75,14 @@ def begin(
     ``since``: where the log ended when it held no record of the session, for an id that others may choose; ``parent``:
     the session whose call this one is, and the event there that started it. Raises InvalidEvent, SessionSuperseded.
     """
+    wish = goal if isinstance(goal, Blob) else blob(goal)
+    if wish.size > INLINE_MAX_BYTES:
+        raise InvalidEvent(
+            f"a goal of {wish.size} bytes",
+            wanted=f"at most {INLINE_MAX_BYTES}, which agents are shown whole",
+            todo="put what is long into a file that a stage retrieves",
+            field="goal",
+        )
     conductor = Conductor(LogWriter(session), StoredContents(session.publisher.blobs), after=after)
     workflow = next(each for each in documents if each.kind == "WORKFLOW")
     created = SessionCreated(
@@ -83,7 +91,7 @@ def begin(
         relation="NONE" if parent is None else "CHILD",
         parent_session=None if parent is None else parent[0],
         parent_at=None if parent is None else parent[1],
-        goal=goal if isinstance(goal, Blob) else blob(goal),
+        goal=wish,
         labels=sorted(labels, key=lambda label: label.key),
     )
     if since is None:

@@ -141,5 +141,5 @@ def test_what_cannot_be_opened_is_told(
 
 def test_a_name_that_is_given_twice_is_refused(folder: Path) -> None:
     script = f"scripted:{folder}/script.yaml"
-    with pytest.raises(Usage, match="twice"):
+    with pytest.raises(Usage, match="a second one for"):
         open_ports(Options(providers=[script, f"*={script}"]))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dalsegno import events
-from dalsegno.errors import Conflict, SessionMissing, SessionSuperseded
-from dalsegno.harness.sessions import history, resume
+from dalsegno.errors import Conflict, InvalidEvent, SessionMissing, SessionSuperseded
+from dalsegno.harness.sessions import begin, history, resume
 from dalsegno.model.records import Event
 from dalsegno.orchestration.recovery import resolutions
 from dalsegno.projections.decider.fold import fold_event
@@ -56,6 +56,14 @@ def test_a_session_runs_to_its_end(tmp_path: Path) -> None:
     assert found["verdicts"] == {"work.1/t2/v.said": "PASS"}
     assert set(found["calls"]) == {C0, C1}
     assert len(process.world.effects.lines()) == 1
+
+
+def test_a_goal_that_no_agent_would_be_shown_begins_nothing(tmp_path: Path) -> None:
+    process = paying(tmp_path).process()
+    session = process.publisher.session(SESSION)
+    with pytest.raises(InvalidEvent, match="a goal of 65537 bytes"):
+        begin(session, process.world.documents, goal="x" * 65_537, clock=process.world.clock)
+    assert session.seq == 0
 
 
 def test_killed_behind_each_append_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
