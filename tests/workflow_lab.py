@@ -75,7 +75,7 @@ class MortalLog(MemoryLog):
     def connect(self) -> Mortal:
         return Mortal(self, self.die_at)
 
-    def copy(self, other: MemoryLog) -> None:
+    def fill_from(self, other: MemoryLog) -> None:
         """Hold what the other one holds now."""
         with other.lock:
             self.schemas = dict(other.schemas)
@@ -174,7 +174,7 @@ class Tools:
 
     def report(self, *asked: Any) -> Verdict:
         """The verdict of the program's own tests, run by the reporter ``program``."""
-        settings = {"command": [sys.executable, "-m", "unittest"], "folder": str(self._folder)}
+        settings = {"command": [sys.executable, "-B", "-m", "unittest"], "folder": str(self._folder)}
         found: Verdict = self._once(b"reporter", lambda: open_reporter("program", settings).report(*asked))
         return found
 
@@ -225,7 +225,7 @@ class Run:
         """What a process that is killed now leaves behind: the log, and what the tools did outside."""
         other = Run(self.example, folder, self._monkeypatch)
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        other.log.copy(self.log)
+        other.log.fill_from(self.log)
         other.answered = set(self.answered)
         return other
 

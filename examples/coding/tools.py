@@ -1,5 +1,6 @@
 """Tools of a coding agent. They work in the folder that the variable ``EXAMPLE_FOLDER`` names, and nowhere else."""
 
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from dalsegno.harness.tools import tool
 from dalsegno.orchestration.ports import ToolResult
 
 JOURNAL = ".writes"
-"""A line for each write that was done: its idempotency key and its path."""
+"""A line of JSON for each write that was done: its idempotency key and its path."""
 
 
 @tool(effect="READ", risk="LOW")
@@ -35,13 +36,11 @@ def write_file(path: str, content: str, idempotency_key: str) -> str:
     target, journal = _inside(path), _folder() / JOURNAL
     done = journal.read_text("utf-8").splitlines() if journal.exists() else []
     # Who asks again with the same key must change nothing: another call may have written the file since.
-    if not any(line.startswith(idempotency_key) for line in done):
+    if idempotency_key not in [json.loads(line)["key"] for line in done]:
         target.parent.mkdir(parents=True, exist_ok=True)
-        new = target.with_name(f"{target.name}.new")
-        new.write_text(content, "utf-8")
-        new.replace(target)
+        target.write_text(content, "utf-8")
         with journal.open("a", encoding="utf-8") as lines:
-            lines.write(f"{idempotency_key} {path}\n")
+            lines.write(json.dumps({"key": idempotency_key, "path": path}) + "\n")
     return f"{path}: {len(content.encode())} bytes"
 
 
@@ -64,6 +63,6 @@ def _folder() -> Path:
 def _inside(path: str) -> Path:
     """Neither ``..`` nor a link leads out of the folder."""
     found = (_folder() / path).resolve()
-    if not found.is_relative_to(_folder()) or found.name == JOURNAL:
+    if _folder() not in found.parents or found.name == JOURNAL:
         raise PermissionError(f"{path} is not a file of the program")
     return found

@@ -5,7 +5,9 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from dalsegno.harness.tools import tool
 
@@ -33,7 +35,7 @@ def reply(ticket: str, text: str, idempotency_key: str, signature: str = "") -> 
 
 
 @tool(effect="DESTRUCTIVE", risk="HIGH", idempotent=True)
-def refund(ticket: str, cents: int, reason: str, idempotency_key: str) -> str:
+def refund(ticket: str, cents: Annotated[int, Meta(ge=1)], reason: str, idempotency_key: str) -> str:
     """Pays money back. It cannot be taken back."""
     number = TICKETS[ticket]["order"]["number"]
     return _once(idempotency_key, {"do": "refund", "order": number, "cents": cents, "reason": reason})

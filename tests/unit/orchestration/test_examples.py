@@ -48,7 +48,19 @@ def test_its_documents_load(example: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../secret", "/etc/passwd", "link", "sub/../../secret", ".writes", "sub/../.writes", "away/secret"]
+    "path",
+    [
+        "../secret",
+        "/etc/passwd",
+        "link",
+        "sub/../../secret",
+        ".writes",
+        "sub/../.writes",
+        "away/secret",
+        "",
+        ".",
+        "sub/..",
+    ],
 )
 def test_no_path_leads_out_of_the_folder(folder: Path, path: str) -> None:
     (folder / "link").symlink_to(folder.parent / "secret")
@@ -57,10 +69,11 @@ def test_no_path_leads_out_of_the_folder(folder: Path, path: str) -> None:
     assert run("coding", "write_file", {"path": path, "content": "x"}).status == "ERROR"
     assert (folder.parent / "secret").read_text() == "not yours"
     assert not (folder / ".writes").exists()
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["inside", "secret"]
 
 
 def test_a_file_is_written_once_for_each_key(folder: Path) -> None:
-    for key, content in [("key-1", "first"), ("key-2", "second"), ("key-1", "first")]:
+    for key, content in [("key-12", "first"), ("key-1", "second"), ("key-12", "first")]:
         assert run("coding", "write_file", {"path": "new/a.py", "content": content}, key).status == "OK"
     assert (folder / "new/a.py").read_text() == "second"
 
@@ -75,6 +88,11 @@ def test_a_run_of_the_tests_leaves_the_folder_as_it_is(folder: Path) -> None:
     assert b"FAILED (failures=2)" in first.result
     assert first.result == second.result
     assert listed() == before
+
+
+def test_no_refund_takes_money(folder: Path) -> None:
+    assert run("triage", "refund", {"ticket": "T-1", "cents": -1500, "reason": "x"}).status == "ERROR"
+    assert not (folder / "outbox.jsonl").exists()
 
 
 @pytest.mark.parametrize(
