@@ -14,7 +14,8 @@ import uuid_utils
 
 from dalsegno.cli.common import shard_source
 from dalsegno.cli.context import Context
-from dalsegno.cli.output import cell, emit, note
+from dalsegno.cli.output import emit, note
+from dalsegno.cli.run_text import answers, resume_line, told
 from dalsegno.errors import DalsegnoError, Usage, WaitTimeout
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
@@ -33,7 +34,6 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument, configuration_of
 from dalsegno.orchestration.decider import Contents
 from dalsegno.orchestration.documents import Configuration
-from dalsegno.projections.decider.rows import APPROVAL, CALL, REQUEST
 from dalsegno.storage.blobs import Blobs
 
 EXIT_FAILED: Final = 1
@@ -64,7 +64,8 @@ def run_workflow(
         end = end_of(past)
         if end is not None:
             return _ended_before(ctx, end, publisher)
-        running = Running(ctx, publisher, id_, opened, source, options, wait_seconds)
+        of_session = _labels(past) if past else labels
+        running = Running(ctx, publisher, id_, opened, source, options, wait_seconds, of_session)
         if past:
             note(f"session {id_} is in the log: it goes on, with the configuration it was begun with")
             running.check(configuration_in_log(past, publisher.blobs) or pinned_here)
@@ -93,7 +94,7 @@ def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, po
         end = end_of(past)
         if end is not None:
             return _ended_before(ctx, end, publisher)
-        running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds)
+        running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds, _labels(past))
         configuration = configuration_in_log(past, publisher.blobs)
         if configuration is not None:
             running.check(configuration)
@@ -106,42 +107,12 @@ def _read(documents: Sequence[PinnedDocument]) -> Configuration:
     return configuration_of({each.kind: each.content for each in documents})
 
 
+def _labels(past: Sequence[Event]) -> list[Label]:
+    return [Label(**label) for label in past[0].body["labels"]] if past else []
+
+
 def _publisher(ctx: Context) -> Publisher:
     return Publisher(ctx.kafka, prefix=ctx.prefix, blobs=Blobs(ctx.store))
-
-
-_TOLD: Final[dict[str, tuple[str, ...]]] = {
-    "SessionStarted": (),
-    "SessionRecovered": ("in_flight",),
-    "StageStarted": ("stage_id",),
-    "StageCompleted": ("stage_id",),
-    "StageFailed": ("stage_id", "error"),
-    "TurnStarted": ("turn_id",),
-    "TurnAborted": ("turn_id", "reason"),
-    "InferenceFailed": ("inference_id", "error"),
-    "ToolCallRequested": ("tool_call_id", "name"),
-    "ToolCallRejected": ("tool_call_id", "message"),
-    "ToolCallStarted": ("tool_call_id", "attempt", "child_session"),
-    "ToolReceiptRecorded": ("tool_call_id", "status"),
-    "SubSessionEnded": ("tool_call_id", "child_session", "outcome"),
-    "ToolCallFailed": ("tool_call_id", "reason", "error"),
-    "ApprovalRequested": ("approval_id",),
-    "ApprovalGranted": ("approval_id",),
-    "ApprovalDenied": ("approval_id",),
-    "ApprovalExpired": ("approval_id",),
-    "InputRequested": ("request_id",),
-    "InputProvided": ("request_id", "outcome"),
-    "CompressionCompleted": ("compression_id",),
-    "ValidationDecided": ("validation_id", "verdict"),
-    "LimitReached": ("limit",),
-    "CancelRequested": ("reason",),
-    "NoteRecorded": ("kind",),
-    "SessionCompleted": ("outcome",),
-    "SessionFailed": ("error",),
-    "SessionCancelled": ("reason",),
-}
-"""The events that are told, and what of them."""
-_WORDS_CHARACTERS: Final = 200
 
 
 class Running:
@@ -156,13 +127,15 @@ class Running:
         source: SessionSource,
         options: Options,
         wait_seconds: float | None,
+        labels: Sequence[Label],
     ) -> None:
         self._ctx, self._session_id, self._opened, self._wait = ctx, session_id, opened, wait_seconds
-        self._go_on = f"go on with: {shlex.join(_resume_line(ctx, session_id, options))}"
+        self._go_on = f"go on with: {shlex.join(resume_line(ctx, session_id, options))}"
         self._inbox = Inbox(publisher.transport, prefix=ctx.prefix, blobs=publisher.blobs)
         self._below = SubSessions(
-            publisher, opened.workflows, opened.ports, self._inbox, source=source, after=self._tell, live=self._live
-        )
+            publisher, opened.workflows, opened.ports, self._inbox,
+            labels=labels, source=source, after=self._tell, live=self._live,
+        )  # fmt: skip
         self.see = self._below.see
         self._end: Event | None = None
         self._stopping = threading.Event()
@@ -197,7 +170,7 @@ class Running:
 
     def _live(self, conductor: Conductor, ports: Ports, mail: Mailbox) -> Live:
         def waiting(ids: tuple[str, ...]) -> None:
-            for line in _answers(conductor, ids):
+            for line in answers(conductor, ids):
                 note(line)
 
         return Live(
@@ -208,10 +181,9 @@ class Running:
         own = event.session_id == self._session_id
         if own and STATUS_AFTER.get(event.type) in ENDED:
             self._end = event
-        fields = _TOLD.get(event.type)
-        if fields is not None:
-            said = " ".join(cell(_short(event.body[name]), _WORDS_CHARACTERS) for name in fields if event.body[name])
-            note(f"{'' if own else event.session_id + ' '}{event.seq} {event.type} {said}".rstrip())
+        line = told(event)
+        if line is not None:
+            note(line if own else f"{event.session_id} {line}")
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -257,43 +229,3 @@ def _print_end(ctx: Context, end: Event, contents: Contents) -> int:
         },
     )
     return {"SUCCESS": 0, "FAILED": EXIT_FAILED}.get(outcome, EXIT_GAVE_UP)
-
-
-def _answers(conductor: Conductor, ids: Sequence[str]) -> Iterator[str]:
-    """What the session waits for, and what answers it."""
-    session_id, rows = conductor.writer.session_id, conductor.rows
-    for id in ids:
-        named = shlex.join([session_id, id])
-        if rows.get((APPROVAL, id)) is not None:
-            yield f"waits for leave: dalsegno approval grant {named} (or deny)"
-        elif (asked := rows.get((REQUEST, id))) is not None and asked.kind == "INPUT":
-            yield f"waits for an answer: dalsegno input answer {named}"
-        elif (call := rows.get((CALL, id))) is not None and call.phase == "UNRESOLVED":
-            yield f"waits for the receipt of {id} ({call.name}): its outcome is unknown, and it is not run again"
-
-
-def _short(value: Any) -> Any:
-    """An error by what it says; an operation by its id and what becomes of it."""
-    if isinstance(value, list):
-        return [f"{each['id']} {each['resolution']}" if isinstance(each, dict) else each for each in value]
-    if isinstance(value, dict):
-        return f"{value['error_class']}: {value['message']}"
-    return value
-
-
-def _resume_line(ctx: Context, session_id: str, options: Options) -> list[str]:
-    """The command that goes on with a session."""
-    given = {"--data": ctx.flags.get("data"), "--prefix": ctx.flags.get("prefix")}
-    given["--bootstrap-servers"] = ctx.flags.get("kafka", {}).get("bootstrap_servers")
-    line = ["dalsegno"]
-    for option, value in given.items():
-        line += [] if value is None else [option, str(value)]
-    line += ["session", "resume", session_id]
-    several = {
-        "--tools": options.tools, "--provider": options.providers, "--reporter": options.reporters,
-        "--files": [] if options.files is None else [str(options.files)], "--workflow": options.workflows,
-    }  # fmt: skip
-    for option, values in several.items():
-        for each in values:
-            line += [option, each]
-    return line

@@ -14,7 +14,7 @@ from dalsegno.harness.sessions import After, begin, end_of, history, resume, ses
 from dalsegno.log.history import SessionSource
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.publisher import Publisher
-from dalsegno.model.events import Blob, Ref, SubSessionEnded
+from dalsegno.model.events import Blob, Label, Ref, SubSessionEnded
 from dalsegno.model.ids import Offset
 from dalsegno.model.payloads import SubSessionOutcome
 from dalsegno.model.records import Event
@@ -24,7 +24,8 @@ from dalsegno.orchestration.ports import ToolFailed
 
 class SubSessions:
     """Fills ``Ports.sub_session`` for a session and all below it. ``workflows``: their documents, by the name that
-    tools give. ``see`` must be told of every event of the session (``after`` of ``begin`` and ``resume``)."""
+    tools give. ``labels``: of the session; those below have them too, for policies look at them. ``see`` must be told
+    of every event of the session (``after`` of ``begin`` and ``resume``)."""
 
     def __init__(
         self,
@@ -33,12 +34,13 @@ class SubSessions:
         ports: Ports,
         inbox: Inbox,
         *,
+        labels: Sequence[Label] = (),
         source: SessionSource | None = None,
         after: After | None = None,
         live: Callable[[Conductor, Ports, Mailbox], Live] = Live,
     ) -> None:
         self._publisher, self._workflows, self._inbox = publisher, workflows, inbox
-        self._source, self._after, self._live = source, after, live
+        self._labels, self._source, self._after, self._live = labels, source, after, live
         self.ports = replace(ports, sub_session=self.run)
         self._lock = threading.Lock()
         self._started: dict[str, tuple[str, Ref]] = {}
@@ -75,7 +77,10 @@ class SubSessions:
         with self._lock:
             parent = self._started[child]
         session = self._publisher.session(child, source=self._source)
-        return begin(session, documents, goal=goal, clock=self.ports.clock, since=since, parent=parent, after=self.see)
+        return begin(
+            session, documents, goal=goal, labels=self._labels, clock=self.ports.clock, since=since, parent=parent,
+            after=self.see,
+        )  # fmt: skip
 
 
 def _ended(child: str, call_id: str, events: Sequence[Event]) -> SubSessionEnded:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dalsegno import events
-from dalsegno.cli import running
+from dalsegno.cli import run_text, running
 from dalsegno.cli.context import Context
 from dalsegno.cli.frame import run
 from dalsegno.harness.opening import Options
@@ -83,7 +83,7 @@ def test_what_it_waits_for_is_told_with_the_command_that_answers(tmp_path: Path)
     process = world.process()
     waits_for = process.resume().waits_for
     conductor = resume(process.publisher, SESSION, clock=world.clock)
-    assert list(running._answers(conductor, waits_for)) == [
+    assert list(run_text.answers(conductor, waits_for)) == [
         "waits for the receipt of work.1/t1/c0 (wire): its outcome is unknown, and it is not run again",
         "waits for leave: dalsegno approval grant s-1 work.1/t1/c1/a1 (or deny)",
     ]
@@ -94,7 +94,7 @@ def test_a_question_is_told_with_the_command_that_answers(tmp_path: Path) -> Non
     process = world.process()
     waits_for = process.begin().waits_for
     conductor = resume(process.publisher, SESSION, clock=world.clock)
-    assert list(running._answers(conductor, waits_for)) == [
+    assert list(run_text.answers(conductor, waits_for)) == [
         "waits for an answer: dalsegno input answer s-1 work.1/q.file"
     ]
 
@@ -103,7 +103,7 @@ def test_the_command_that_goes_on_has_all_that_this_one_was_given() -> None:
     options = Options(
         tools=["a b.py"], providers=["m=scripted:s.yaml"], reporters=["t=program:make test"], files=Path("f")
     )
-    line = running._resume_line(context(data=Path("d"), kafka={"bootstrap_servers": "k:1"}), "s-1", options)
+    line = run_text.resume_line(context(data=Path("d"), kafka={"bootstrap_servers": "k:1"}), "s-1", options)
     assert line == [
         "dalsegno", "--data", "d", "--bootstrap-servers", "k:1", "session", "resume", "s-1", "--tools", "a b.py",
         "--provider", "m=scripted:s.yaml", "--reporter", "t=program:make test", "--files", "f",

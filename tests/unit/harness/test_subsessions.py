@@ -16,6 +16,7 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import PolicyRule, ToolSpec
 from session_lab import SESSION, Killed, Process, World, stage
 
+LABELS = [events.Label(key="shift", value="night")]
 C0 = "work.1/t1/c0"
 CHILD = f"{SESSION}/{C0}"
 ASK = ToolSpec(name="ask_other", parameters={"type": "object"}, workflow="other")
@@ -47,7 +48,7 @@ class Family:
         self.process = process = self.world.process()
         workflows = {"other": self.other} if given else {}
         below = SubSessions(
-            process.publisher, workflows, process.ports(), process.inbox, after=after,
+            process.publisher, workflows, process.ports(), process.inbox, after=after, labels=LABELS,
             live=lambda conductor, ports, mail: Live(conductor, ports, mail, patience_seconds=0.0),
         )  # fmt: skip
         clock = self.world.clock
@@ -93,6 +94,16 @@ def test_a_call_is_a_session_whose_result_it_gets(tmp_path: Path) -> None:
     assert family.run().why == "ENDED"
     check(family)
     assert family.of(CHILD)[0].body["goal"]["inline"] == b'{"about":"money"}'
+
+
+def test_a_policy_below_looks_at_the_labels_of_the_session_above(tmp_path: Path) -> None:
+    family = Family(tmp_path)
+    at_night = PolicyRule(id="night", decision="DENY", when='has(labels.shift) && labels.shift == "night"')
+    family.other = family.world.pinned([stage("sub", tools=["pay"])], policy=[at_night])
+    assert family.run().why == "ENDED"
+    decided = [event.body["decision"] for event in family.of(CHILD) if event.type == "PolicyEvaluated"]
+    assert decided == ["DENY"]
+    assert family.world.effects.lines() == []
 
 
 def test_killed_at_any_event_of_the_child_it_goes_on_where_it_was(tmp_path: Path) -> None:
