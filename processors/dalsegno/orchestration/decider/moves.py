@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dalsegno.orchestration import policy
 from dalsegno.orchestration.arguments import problem_with
@@ -16,6 +16,9 @@ from dalsegno.projections.decider.rows import STAGE, VALIDATION, CallState, Stag
 
 RETRY = "retry"
 """The transition of a stage to itself, after an attempt that failed."""
+FIRST_DELAY_MS: Final = 1000
+"""Before the second attempt of an inference or a call; doubled for each further one. Jitter is the port's."""
+MAX_DELAY_MS: Final = 60_000
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -47,6 +50,11 @@ def bad_arguments(world: World, call: CallState) -> str | None:
     """What is wrong with the effective arguments; None if nothing is."""
     tool = world.tool(call.name)
     return None if tool is None else problem_with(world.contents.get(call.effective), tool.parameters)
+
+
+def delay_ms(failed: int, asked_ms: int | None) -> int:
+    """How long to wait before the next attempt, after so many that failed."""
+    return min(MAX_DELAY_MS, max(asked_ms or 0, FIRST_DELAY_MS << min(failed - 1, 10)))
 
 
 # --- transitions ------------------------------------------------------------------------------------------------------

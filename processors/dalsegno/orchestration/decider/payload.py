@@ -12,17 +12,13 @@ from typing import Final
 
 from dalsegno.errors import NotReconstructable
 from dalsegno.model.events import (
-    ApprovalRequested,
     ApprovalWithdrawn,
-    Blob,
     ErrorInfo,
     GuardInput,
     InferenceRequested,
     InputRequested,
     LimitReached,
     NewEvent,
-    Obligation,
-    PolicyEvaluated,
     RetrievalRequested,
     SessionCancelled,
     SessionCompleted,
@@ -31,22 +27,14 @@ from dalsegno.model.events import (
     StageCompleted,
     StageFailed,
     StageScheduled,
-    ToolCallAuthorized,
-    ToolCallRejected,
-    ToolCallRequested,
-    ToolRetryDecided,
     TransitionTaken,
     TurnAborted,
     TurnCompleted,
     TurnStarted,
-    ValidationDecided,
-    ValidationRequested,
 )
-from dalsegno.orchestration import policy
 from dalsegno.orchestration.canonical import canonical
-from dalsegno.orchestration.decider import judging, moves, packs
-from dalsegno.orchestration.decider.due import standing_grant
-from dalsegno.orchestration.decider.world import Due, World
+from dalsegno.orchestration.decider import calls, judging, moves, packs
+from dalsegno.orchestration.decider.world import JSON, Due, World
 from dalsegno.projections.decider.rows import (
     APPROVAL,
     CALL,
@@ -55,15 +43,9 @@ from dalsegno.projections.decider.rows import (
     REQUEST,
     STAGE,
     VALIDATION,
-    CallState,
     StageState,
-    ValidationState,
 )
 
-JSON: Final = "application/json"
-FIRST_DELAY_MS: Final = 1000
-"""Before the second attempt of an inference or a call; doubled for each further one. Jitter is the port's."""
-MAX_DELAY_MS: Final = 60_000
 _OPEN_CALLS: Final = frozenset({"REQUESTED", "AUTHORIZED", "STARTED", "UNRESOLVED"})
 
 
@@ -73,11 +55,6 @@ def payload(world: World, due: Due) -> NewEvent:
     if make is None:
         raise NotReconstructable(f"{due.type} is no decision", wanted=f"one of {', '.join(sorted(PAYLOADS))}")
     return make(world, due.subject)
-
-
-def delay_ms(failed: int, asked_ms: int | None) -> int:
-    """How long to wait before the next attempt, after so many that failed."""
-    return min(MAX_DELAY_MS, max(asked_ms or 0, FIRST_DELAY_MS << min(failed - 1, 10)))
 
 
 # --- the session ------------------------------------------------------------------------------------------------------
@@ -237,141 +214,10 @@ def _inference(world: World, id: str) -> NewEvent:
         model=asked.agent.model,
         pack_id=asked.pack_id,
         subject_id=asked.subject_id,
-        delay_ms=delay_ms(before.failed, before.retry_after_ms) if before is not None and before.failed else None,
+        delay_ms=moves.delay_ms(before.failed, before.retry_after_ms) if before is not None and before.failed else None,
         request_digest=asked.request_digest,
         tools_digest=asked.tools_digest,
         params=world.blob(canonical(asked.agent.params), JSON),
-    )
-
-
-# --- tool calls -------------------------------------------------------------------------------------------------------
-
-
-def _call_requested(world: World, id: str) -> NewEvent:
-    inference = world.inference(world.head.inference)
-    listed = {} if inference is None else {call[0]: call for call in inference.calls}
-    if id not in listed:
-        raise NotReconstructable(f"no answer of this turn asks for the call {id}")
-    _, native, name, digest = listed[id]
-    tool = world.tool(name)
-    return ToolCallRequested(
-        tool_call_id=id,
-        name=name,
-        effect="UNKNOWN" if tool is None else tool.effect,
-        risk="UNKNOWN" if tool is None else tool.risk,
-        inference_id=world.head.inference,
-        native_call_id=native,
-        tool_version=None if tool is None else tool.version,
-        arguments_digest=digest,
-        arguments=world.blob(world.contents.get(digest), JSON),
-    )
-
-
-def _evaluated(world: World, decision_id: str) -> NewEvent:
-    id = decision_id.rpartition("/")[0]
-    call = world.call(id)
-    document = world.configuration.policy
-    outcome = policy.evaluate(
-        document,
-        policy.CallFacts(
-            tool=call.name, arguments=world.contents.get(call.effective), effect=call.effect, risk=call.risk
-        ),
-        stage=world.head.stage_name,
-        labels=dict(world.head.labels),
-        session={"turns": world.head.turns, "tool_calls": world.head.tool_calls, "tokens": world.head.tokens},
-        approved=call.answer == "MODIFIED",
-    )
-    duty = outcome.obligation
-    return PolicyEvaluated(
-        decision_id=decision_id,
-        subject="TOOL_CALL",
-        subject_id=id,
-        decision=outcome.decision,
-        engine=world.configuration.build.cel_engine,
-        policy_digest=world.configuration.digests["POLICY"],
-        input_digest=outcome.input_digest,
-        rule_ids=list(outcome.rule_ids),
-        obligation=None if duty is None else Obligation(
-            to=[list(step) for step in duty.to],
-            ttl_ms=None if duty.ttl_seconds is None else duty.ttl_seconds * 1000,
-            on_expiry=duty.on_expiry,
-        ),
-        explanation=outcome.explanation or None,
-        input=world.blob(outcome.input, JSON),
-        modified=None if outcome.modified is None else world.blob(outcome.modified, JSON),
-    )  # fmt: skip
-
-
-def _approval_requested(world: World, approval_id: str) -> NewEvent:
-    id = approval_id.rpartition("/")[0]
-    call = world.call(id)
-    step = call.approvals
-    view = {"tool": call.name, "arguments": moves.parsed(world.contents.get(call.effective)), "why": call.explanation}
-    return ApprovalRequested(
-        approval_id=approval_id,
-        subject="TOOL_CALL",
-        subject_id=id,
-        decision_id=call.decision_id,
-        arguments_digest=call.effective,
-        ttl_ms=call.ttl_ms,
-        on_expiry=call.on_expiry,  # type: ignore[arg-type]
-        escalated_from=call.approval or None,
-        addressed_to=list(call.to[step]) if step < len(call.to) else [],
-        options=["grant", "grant-session", "grant-rule", "deny"],
-        view=world.blob(canonical(view), JSON),
-    )
-
-
-def _authorized(world: World, id: str) -> NewEvent:
-    call = world.call(id)
-    approval: str | None = None
-    if call.decision == "SIMULATE":
-        basis = "SIMULATED"
-    elif call.answer == "GRANTED":
-        basis, approval = "APPROVAL", call.approval
-    elif call.decision == "REQUIRE_APPROVAL":
-        basis, approval = "STANDING_GRANT", standing_grant(world, call)
-    else:
-        basis = "POLICY_ALLOW"
-    return ToolCallAuthorized(
-        tool_call_id=id,
-        basis=basis,  # type: ignore[arg-type]
-        decision_id=call.decision_id,
-        approval_id=approval,
-        effective_arguments_digest=call.effective,
-    )
-
-
-def _rejected(world: World, id: str) -> NewEvent:
-    basis, cites, message = _why_rejected(world, world.call(id))
-    return ToolCallRejected(tool_call_id=id, basis=basis, cites=cites, message=message)  # type: ignore[arg-type]
-
-
-def _why_rejected(world: World, call: CallState) -> tuple[str, str | None, str]:
-    if world.head.abort:
-        return "APPROVAL_DENIED", None, "an approver ended the turn"
-    if not call.evaluations:
-        refusal = moves.refused(world, call)
-        if refusal is not None:
-            return refusal.basis, None, refusal.message
-    bad = None if call.effective == call.arguments else moves.bad_arguments(world, call)
-    if bad is not None:
-        cited = call.approval if call.answer == "MODIFIED" else call.decision_id
-        return "INVALID_ARGUMENTS", cited, f"as they were changed: {bad}"
-    if call.decision == "DENY":
-        return "POLICY_DENY", call.decision_id, call.explanation or "the policy denies it"
-    if call.answer == "EXPIRED":
-        return "APPROVAL_EXPIRED", call.approval, "nobody answered in time"
-    if call.answer == "WITHDRAWN":
-        return "APPROVAL_DENIED", call.approval, "nobody is asked any more"
-    return "APPROVAL_DENIED", call.approval or None, "an approver denied it"
-
-
-def _retry(world: World, id: str) -> NewEvent:
-    call = world.call(id)
-    again = call.failed < world.stage.limits.tool_attempts and not world.head.abort
-    return ToolRetryDecided(
-        tool_call_id=id, attempt=call.attempt, retry=again, delay_ms=delay_ms(call.failed, None) if again else None
     )
 
 
@@ -394,40 +240,6 @@ def _question(world: World, id: str) -> NewEvent:
     )
 
 
-def _validation_requested(world: World, id: str) -> NewEvent:
-    spec = world.validator(id.rpartition("/v.")[2])
-    criteria = {"schema": spec.schema, "predicate": spec.predicate, "prompt": spec.prompt, "reporter": spec.reporter}
-    return ValidationRequested(
-        validation_id=id,
-        validator=spec.name,
-        validator_version=spec.version,
-        target_id=id.rpartition("/v.")[0],
-        target_digest=world.head.answer,
-        validator_digest=world.configuration.digests["VALIDATORS"],
-        criteria_digest=sha256(canonical(criteria)).digest(),
-    )
-
-
-def _validation_decided(world: World, id: str) -> NewEvent:
-    state: ValidationState = world.rows.get((VALIDATION, id))
-    found = judging.decided(world, id)
-    return ValidationDecided(
-        validation_id=id,
-        basis=found.basis,
-        verdict=found.verdict,
-        intermediate=False,
-        score=found.score,
-        label=found.label,
-        inference_id=f"{id}/i" if found.basis == "INFERENCE" else None,
-        findings=list(found.findings),
-        evidence=[_evidence(world, digest) for digest in state.evidence],
-    )
-
-
-def _evidence(world: World, digest: bytes) -> Blob:
-    return world.blob(world.contents.get(digest))
-
-
 PAYLOADS: Final[dict[str, Callable[[World, str], NewEvent]]] = {
     "LimitReached": _limit,
     "SessionCompleted": _session_completed,
@@ -446,16 +258,16 @@ PAYLOADS: Final[dict[str, Callable[[World, str], NewEvent]]] = {
     "CompressionCompleted": packs.compression_completed,
     "CompressionFailed": packs.compression_failed,
     "InferenceRequested": _inference,
-    "ToolCallRequested": _call_requested,
-    "PolicyEvaluated": _evaluated,
-    "ApprovalRequested": _approval_requested,
+    "ToolCallRequested": calls.requested,
+    "PolicyEvaluated": calls.evaluated,
+    "ApprovalRequested": calls.approval_requested,
     "ApprovalWithdrawn": lambda _, id: ApprovalWithdrawn(approval_id=id, reason="the work it was for ends"),
-    "ToolCallAuthorized": _authorized,
-    "ToolCallRejected": _rejected,
-    "ToolRetryDecided": _retry,
+    "ToolCallAuthorized": calls.authorized,
+    "ToolCallRejected": calls.rejected,
+    "ToolRetryDecided": calls.retry,
     "RetrievalRequested": _retrieval,
     "InputRequested": _question,
-    "ValidationRequested": _validation_requested,
-    "ValidationDecided": _validation_decided,
+    "ValidationRequested": judging.validation_requested,
+    "ValidationDecided": judging.validation_decided,
 }
 """By event type: the event about that subject."""

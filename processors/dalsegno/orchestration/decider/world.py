@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from hashlib import sha256
+from typing import Final, NamedTuple, Protocol
 
 from dalsegno.errors import NotReconstructable
 from dalsegno.model.events import Blob
@@ -12,7 +13,7 @@ from dalsegno.orchestration.documents import Agent, Configuration, Stage, ToolSp
 from dalsegno.projections.decider.rows import CALL, INFERENCE, CallState, Head, InferenceState
 from dalsegno.projections.decider.table import MemoryRows
 
-INLINE_MAX_BYTES = 64 * 1024
+JSON: Final = "application/json"
 
 
 class Due(NamedTuple):
@@ -110,8 +111,6 @@ class World:
 
     def blob(self, content: bytes, media_type: str = "text/plain; charset=utf-8") -> Blob:
         """A content to stand in an event. The session's writer puts away what is too large to stand there."""
-        from hashlib import sha256
-
         return Blob(digest=sha256(content).digest(), size=len(content), media_type=media_type, inline=content)
 
 
