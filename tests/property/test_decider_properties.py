@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -129,8 +130,7 @@ def choose(possible: list[Any], number: int) -> None:
 
 def crash_within(scene: Scene, number: int) -> None:
     """The writer dies after a few of the decisions that a fact leads to."""
-    whole = scene.drain
-    scene.drain = lambda: whole(number % SMALL)  # type: ignore[method-assign,assignment]
+    scene.drain = partial(scene.drain, number % SMALL)  # type: ignore[method-assign]
     choose(moves(scene), number // SMALL)
     del scene.drain
     if scene.conductor.running:

@@ -40,6 +40,20 @@ def test_a_transition_names_its_guard_if_it_has_one() -> None:
     assert scene.body("StageScheduled")["transition_id"] == "again"
 
 
+def test_a_guard_sees_the_verdicts_of_the_last_answer() -> None:
+    ways = [
+        Transition(id="in", to="work"),
+        Transition(id="pass", source="work", to="more", when='stage.verdicts.exists(each, each.verdict == "PASS")'),
+        Transition(id="mend", source="work", to="mend", when='stage.verdicts.exists(each, each.validator == "tests")'),
+    ]
+    stages = [stage(validators=["tests"], limits=StageLimits(turns=1)), stage("more"), stage("mend")]
+    for verdict, to in (("PASS", "more"), ("REJECT", "mend")):
+        scene = Scene(stages, transitions=ways)
+        scene.answer("done")
+        scene.report(f"{T1}/v.tests", verdict)
+        assert scene.body("TransitionTaken")["to_stage"] == to
+
+
 def test_a_call_says_what_was_asked_for() -> None:
     scene = Scene()
     scene.answer("", ("write", b'{ "n": 1 }', "call_7"), ("nowhere",))
