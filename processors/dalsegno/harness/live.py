@@ -85,6 +85,8 @@ class Live:
             head = self.conductor.rows.head_row
             if head is None or head.status in ("ENDED", "CREATED"):
                 self._take_last_receipts()
+                while self._mail.take_up(self.conductor):  # who asked too late is told so by a note
+                    pass
                 return Stopped("ENDED")
             if self._mail.take_up(self.conductor) or self._take_answer(None):
                 patient_since, told = None, False

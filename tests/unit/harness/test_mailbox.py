@@ -10,6 +10,7 @@ import pytest
 
 from dalsegno import events
 from dalsegno.errors import WaitTimeout
+from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import Obligation, PolicyRule, Question
 from dalsegno.storage.blobs import blob
 from session_lab import MARIA, Killed, World, killed_behind, notes, outcome, stage
@@ -183,3 +184,19 @@ def test_a_session_is_cancelled_by_a_command(tmp_path: Path) -> None:
     assert process.events()[-1].type == "SessionCancelled"
     assert outcome(process.events())["calls"] == {}
     assert world.effects.lines() == []
+
+
+def test_an_answer_that_comes_with_the_end_is_told_that_it_came_too_late(tmp_path: Path) -> None:
+    world = asking(tmp_path)
+    process = world.process()
+    process.begin()
+    process.grant(A1)
+
+    def again(event: Event) -> None:
+        if event.type == "SessionCompleted":
+            process.grant(A1)
+
+    process = world.process()
+    assert process.resume(after=again).why == "ENDED"
+    assert notes(process.events()) == [("inbox-refused", "the session is COMPLETED")]
+    assert process.inbox.commands_of(["s-1"]).new() == []
