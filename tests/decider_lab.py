@@ -25,7 +25,17 @@ from dalsegno.model.lifecycle import MemoryOps, SessionState, config_set_digest,
 from dalsegno.model.records import Event
 from dalsegno.orchestration import cel
 from dalsegno.orchestration.configuration import Loaded, documents, pins
-from dalsegno.orchestration.decider import DECIDER_VERSION, Due, MemoryContents, due, payload
+from dalsegno.orchestration.decider import (
+    DECIDER_VERSION,
+    Due,
+    MemoryContents,
+    World,
+    configuration_in_force,
+    due,
+    payload,
+)
+from dalsegno.orchestration.decider.packs import request
+from dalsegno.orchestration.decider.payload import open_operations as decider_open
 from dalsegno.orchestration.documents import (
     Agent,
     CompressionRule,
@@ -149,7 +159,7 @@ class Scene:
         return self.recorder.events
 
     @property
-    def world(self) -> Any:
+    def world(self) -> World:
         return self.conductor.world
 
     @property
@@ -165,8 +175,6 @@ class Scene:
 
     def said(self) -> list[dict[str, Any]]:
         """Messages that the last agent inference was asked with, without the system's."""
-        from dalsegno.orchestration.decider.packs import request
-
         return request(self.world, self.head.inference).messages[1:]
 
     # --- how it goes on -----------------------------------------------------------------------------------------------
@@ -335,18 +343,14 @@ def plain(rows: MemoryRows) -> list[Any]:
 
 def check_counted(scene: Scene) -> None:
     """The decider and the lifecycle count the same operations as open, and settle them alike (rules S4 and S5)."""
-    from dalsegno.orchestration.decider.payload import open_operations as listed
-
     found = open_operations(scene.recorder.ops)
-    assert listed(scene.world) == sorted({each.id for each in found})
+    assert decider_open(scene.world) == sorted({each.id for each in found})
     assert resolutions(scene.world.rows) == {(each.kind, each.id): default_resolution(each) for each in found}
 
 
 def check_log(scene: Scene) -> None:
     """Every decision of the log was the one due before it; before every fact and intent nothing was due. It does not
     matter in which order the rows are held: a shard has them sorted, memory as they came."""
-    from dalsegno.orchestration.decider import World, configuration_in_force
-
     rows, contents = MemoryRows(), scene.contents
     state, ops = SessionState(), MemoryOps()
     for event in scene.events:

@@ -23,9 +23,10 @@ from decider_lab import Scene, check_counted, check_log, folded, plain, starts
 from decider_world import Oracle, documents, moves, rare, waits
 from examples import examples
 
+# Of 32 numbers one is a crash at rest, one a crash in the midst of deciding, one something rare; see ``play``.
 NUMBERS = st.lists(st.integers(0, 2**16), max_size=60)
 SMALL = 4
-"""One in so many numbers of a kind is a crash, or something rare."""
+"""So many decisions less one survive a crash in the midst of them, at most."""
 
 
 @settings(max_examples=examples(120))
