@@ -102,16 +102,20 @@ class SchemaSet:
         """The schemas that this build ships: its catalogue, the other topics' records, the rows."""
         found = cls()
         for writer in shipped():
-            found.ship(writer)
+            found._ship(writer)
+        found._note_current()
         return found
 
     def ship(self, writer: WriterSchema) -> None:
         """Add a schema that this build knows by itself: its newest version is the shape that folds are given."""
+        self._ship(writer)
+        self._note_current()
+
+    def _ship(self, writer: WriterSchema) -> None:
         self._put(writer)
         if writer.version >= getattr(self._newest.get(writer.family), "version", -1):
             self._newest[writer.family] = writer
         self._shipped.add(writer.family)
-        self._note_current()
 
     def add(self, schema_json: str | bytes | Mapping[str, Any]) -> WriterSchema:
         """Take a schema as the schema topic has it. Raises SchemaIncompatible if it is not a record schema."""
@@ -124,7 +128,11 @@ class SchemaSet:
                 wanted="the closed schema of a record as JSON",
                 todo="look at who writes to the schema topic",
             ) from error
-        return self._put(writer)
+        known = len(self)
+        found = self._put(writer)
+        if len(self) > known:
+            self._note_current()
+        return found
 
     def _put(self, writer: WriterSchema) -> WriterSchema:
         known = self._hashes.get(writer.schema_hash)
@@ -134,7 +142,6 @@ class SchemaSet:
         self._frames[writer.frame_id] = (*self._frames.get(writer.frame_id, ()), writer)
         self._hashes[writer.schema_hash] = writer
         self.unknown.discard(writer.frame_id)
-        self._note_current()
         return writer
 
     def _note_current(self) -> None:

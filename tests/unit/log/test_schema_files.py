@@ -194,3 +194,13 @@ def test_the_contract_lists_every_type_record_and_reason() -> None:
     assert {"WRONG_HASH", "UNDECODABLE", "GAP", "PARENT_MISSING"} <= reasons
     for reason in reasons:
         assert f"`{reason}`" in text, reason
+
+
+def test_which_schemas_are_current_is_worked_out_once_for_all_that_are_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every publisher, inbox and reader loads them."""
+    worked_out: list[int] = []
+    note = SchemaSet._note_current
+    monkeypatch.setattr(SchemaSet, "_note_current", lambda self: (worked_out.append(len(self)), note(self)))
+    found = SchemaSet.load()
+    assert worked_out == [len(found)]
+    assert {each.name for each in found.current.values()} == {each.name for each in found if each.is_event}
