@@ -29,10 +29,10 @@ from dalsegno.harness.files import load
 from dalsegno.harness.live import Live, Stopped
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.performing import Ports
-from dalsegno.harness.providers.scripted import read_script
+from dalsegno.harness.providers.scripted import Scripted, read_script
 from dalsegno.harness.reporters import open_reporter
 from dalsegno.harness.sessions import begin, build, end_of, history, resume
-from dalsegno.harness.tools import PythonTools, load_tools
+from dalsegno.harness.tools import PythonTools, Tool, load_tools
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.topics import BESIDE, EVENTS, topic_name
 from dalsegno.log.transport import Done, Headers
@@ -162,7 +162,7 @@ class Tools:
     _known: ClassVar[dict[bytes, Any]] = {}
 
     def __init__(self, example: Example, folder: Path) -> None:
-        self._tools = PythonTools(load_tools(str(example.folder / "tools.py")))
+        self._tools = PythonTools(loaded_tools(example.name))
         self._folder = folder
         self.name = self._tools.name
 
@@ -247,7 +247,7 @@ class Run:
         tools = Tools(self.example, self.folder)
         ports = Ports(
             clock=CLOCK,
-            providers={"*": read_script(self.example.folder / "script.yaml")},
+            providers={"*": script_of(self.example.name)},
             tools=tools,
             reporters={"unittest": tools},
         )
@@ -297,9 +297,20 @@ class Run:
 
 
 @cache
+def loaded_tools(name: str) -> list[Tool]:
+    return load_tools(str(EXAMPLES / name / "tools.py"))
+
+
+@cache
+def script_of(name: str) -> Scripted:
+    """Its rules have patterns alone, so that it answers every process alike."""
+    return read_script(EXAMPLES / name / "script.yaml")
+
+
+@cache
 def pinned(name: str) -> list[PinnedDocument]:
-    tools = load_tools(str(EXAMPLES / name / "tools.py"))
-    return documents(load(EXAMPLES / name / "workflow.yaml", tools=[each.spec for each in tools]), build("lab"))
+    tools = [each.spec for each in loaded_tools(name)]
+    return documents(load(EXAMPLES / name / "workflow.yaml", tools=tools), build("lab"))
 
 
 # --- what must hold of every recording --------------------------------------------------------------------------------
