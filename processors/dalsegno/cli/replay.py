@@ -8,18 +8,21 @@ from typing import Any
 
 import click
 
+from dalsegno.cli.bisect_exit import bisect_exit
 from dalsegno.cli.common import conductor_of, confirm, full_target, meanwhile, one_match
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
 from dalsegno.cli.progress import bars
+from dalsegno.cli.replay_sessions import SESSION_MODES, Chosen, of_sessions, plan_sessions, run_sessions, table
 from dalsegno.errors import DalsegnoError, Usage
 from dalsegno.replay.execute import Conductor, Progress, bounds_of
+from dalsegno.replay.session_replay import MODES as MODES_TABLE
 from dalsegno.replay.store import StoredReplay, read_replays
 from dalsegno.replay.target import parse_hole, parse_target
 
-MODES = ("projection-only", "partial")
+MODES = ("projection-only", "partial", *SESSION_MODES)
 FOLLOW_TIMEOUT_SECONDS = 3600.0
 LOOK_SECONDS = 1.0
 EXIT_INTERRUPTED = 130
@@ -29,13 +32,14 @@ _from: Callable[[Any], Any] = click.option(
     "--from",
     "start",
     metavar="PLACE",
-    help="earliest | latest-snapshot | snapshot:ID | offset:P=N[,P=N] | session:ID@SEQ (default: earliest); of a "
-    "snapshot's id the beginning is enough.",
+    help="earliest | latest-snapshot | snapshot:ID | offset:P=N[,P=N] | session:ID@SEQ | of one session SEQ (default: "
+    "earliest); of a snapshot's id the beginning is enough.",
 )
 _mode: Callable[[Any], Any] = click.option(
     "--mode",
     type=click.Choice(MODES),
-    help="What is replayed; partial needs --from, and is projection-only from there.",
+    help="What is replayed; partial needs --from, and is projection-only from there. 'dalsegno replay modes' says what "
+    "each mode does with what.",
 )
 _hole: Callable[[Any], Any] = click.option(
     "--accept-hole",
@@ -57,12 +61,20 @@ def command() -> None:
 @_mode
 @_hole
 @_reason
+@of_sessions
 @pass_context
-def plan(ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str) -> None:
-    """Work out and keep a plan: from which snapshot each partition is built, and how many records are read again.
+def plan(
+    ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str, chosen_sessions: Chosen
+) -> None:
+    """Work out and keep a plan: from which snapshot each partition is built, and how many records are read again. Of
+    sessions (the other modes) it says what would be looked at and what asking the models again would take.
 
     Nothing is changed. 'dalsegno replay run ID' carries the plan out, as long as nothing that it depends on has moved.
     """
+    if mode in SESSION_MODES:
+        plan_sessions(ctx, mode, start, chosen_sessions)
+        return
+    _no_sessions(chosen_sessions)
     stored = _plan(ctx, conductor_of(ctx), start, mode, holes, reason)
     if ctx.output == "text":
         show_plan(ctx, stored.plan)
@@ -89,6 +101,8 @@ def plan(ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ..
     help="With --no-worker: how long to follow the run; 0 returns at once.",
 )
 @click.option("--slot", type=click.IntRange(0, 255), help="Slot of the worker (default: the first free one).")
+@of_sessions
+@bisect_exit
 @pass_context
 def run(
     ctx: Context,
@@ -101,14 +115,21 @@ def run(
     no_worker: bool,
     timeout_seconds: float,
     slot: int | None,
+    chosen_sessions: Chosen,
 ) -> int:
-    """Carry out a stored plan, or plan, show, ask and carry out in one go.
+    """Carry out a stored plan, or plan, show, ask and carry out in one go. Of sessions (full, inference-skipping,
+    simulation): replay their decisions, and show where they differ. Exit code 0: equal · 3: something differs.
 
     The group must be empty: its members are named if it is not. The offsets are moved to the snapshots' cursors, read
     back and compared; then this process works as a worker of the group until every partition has reached the end of the
     log as it was at the start. What is read stays as it was until a partition switches. Ctrl-C stops at the edge of a
     batch; the same command goes on from there.
     """
+    if mode in SESSION_MODES:
+        if replay_id is not None or holes or no_worker:
+            raise Usage("options of offsets with a mode of sessions", wanted="--session, --workflow or --all")
+        run_sessions(ctx, mode, start, chosen_sessions)
+    _no_sessions(chosen_sessions)
     conductor = conductor_of(ctx)
     if replay_id is not None:
         if start or mode or holes:
@@ -132,6 +153,21 @@ def run(
         return 0
     note(f"to go on: dalsegno replay run {stored.plan.id}")
     return 0 if no_worker else EXIT_INTERRUPTED
+
+
+def _no_sessions(given: Chosen) -> None:
+    if given.named:
+        raise Usage("sessions without a mode that replays them", wanted=f"--mode {' | '.join(SESSION_MODES)}")
+
+
+@command.command("modes", epilog="Example: dalsegno replay modes")
+@pass_context
+def modes(ctx: Context) -> None:
+    """What each mode does with each class of events."""
+    if ctx.output == "text":
+        click.echo(table())
+    else:
+        emit(ctx, [{"mode": mode, **actions} for mode, actions in MODES_TABLE.items()])
 
 
 def _find(ctx: Context, conductor: Conductor, given: str) -> StoredReplay:

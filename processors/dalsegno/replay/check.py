@@ -8,12 +8,13 @@ asked anything, and nothing is written.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
 from dalsegno.errors import DalsegnoError, NotReconstructable
+from dalsegno.harness.conductor import Store
 from dalsegno.log.contents import move_out
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent, to_record
@@ -90,7 +91,7 @@ class Checker:
 
     def __init__(
         self,
-        contents: MemoryContents | None = None,
+        contents: Store | None = None,
         *,
         rows: MemoryRows | None = None,
         first_seq: int = 1,
@@ -101,6 +102,8 @@ class Checker:
         self.rows = MemoryRows() if rows is None else rows
         self.contents = MemoryContents() if contents is None else contents
         self.result = Checked()
+        self.compare = True
+        """Whether decisions are compared; else events are only folded."""
         self._first_seq = first_seq
         self._override = override
         self._ignore = ignore
@@ -117,7 +120,7 @@ class Checker:
             return
         if event.type == "CompressionCompleted" and event.body["effect"] == "MARKER_ONLY":
             self._cannot(event.seq, f"the compression at seq {event.seq} says only that it happened")
-        if event.seq >= self._first_seq:
+        if self.compare and event.seq >= self._first_seq:
             self._compare(event)
         try:
             fold_event(self.rows, event, self.contents.keep)
@@ -161,7 +164,7 @@ class Checker:
             return None
         pinned = configuration_in_force(self.rows, self.contents)
         self._note_versions(pinned)
-        self.result.configuration = sha256(b"".join(pinned.digests[kind] for kind in sorted(pinned.digests))).digest()
+        self.result.configuration = configuration_digest(pinned.digests)
         return World(self.rows, pinned if self._override is None else self._override(pinned), self.contents)
 
     def _note_versions(self, pinned: Configuration) -> None:
@@ -177,17 +180,17 @@ class Checker:
 
     def _decision(self, event: Event, world: World) -> None:
         about = subject(event)
-        self.result.compared += 1
         wanted = due(world)
+        decided = None if wanted is None else _body(payload(world, wanted))
+        self.result.compared += 1  # what could not be computed is not among them
         if wanted is None:
             self._diverged(event, self._kind("ORDER"), (FieldDifference("", event.body, ABSENT),), "nothing was due")
             return
         if wanted != Due(event.type, about):
             told = f"{wanted.type} of {wanted.subject or 'the session'} was due"
-            shown = _body(payload(world, wanted))
-            self._diverged(event, self._kind("CODE"), (FieldDifference("", event.body, shown),), told)
+            self._diverged(event, self._kind("CODE"), (FieldDifference("", event.body, decided),), told)
             return
-        fields = self._fields(event.body, _body(payload(world, wanted)))
+        fields = self._fields(event.body, decided)
         if fields:
             self._diverged(event, self._kind(kind_of(event.type, fields)), fields, None)
         else:
@@ -244,6 +247,11 @@ def _body(event: NewEvent) -> dict[str, Any]:
     """As it stands in a log: what is too large for an event is named by its digest."""
     body: dict[str, Any] = move_out(to_record(event), [])
     return body
+
+
+def configuration_digest(digests: Mapping[str, bytes]) -> bytes:
+    """Over the digests of the documents in force, in the order of their kinds."""
+    return sha256(b"".join(digests[kind] for kind in sorted(digests))).digest()
 
 
 def check(events: Iterable[Event], checker: Checker | None = None, *, until: int | None = None) -> Checked:

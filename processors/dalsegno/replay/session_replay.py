@@ -1,0 +1,308 @@
+"""Replaying one session's decisions, in any of the modes that look at them. Pure but for the ports it is handed.
+
+There are two ways. *Check* (inference-skipping): state from the record, each decision compared on its own. *Run* (full,
+simulation): the decisions made again, facts served from the record or made by the ports. What a mode does with each
+class of events is one table, which is shown in the help and stored with the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from dalsegno.errors import NotReconstructable
+from dalsegno.harness.conductor import Conductor, Store
+from dalsegno.harness.performing import Ports
+from dalsegno.harness.writers import Recorder
+from dalsegno.model.forking import Boundary, fork_point
+from dalsegno.model.history import is_fork
+from dalsegno.model.records import Event
+from dalsegno.orchestration.decider import MemoryContents
+from dalsegno.replay.check import Checked, Checker, Override, configuration_digest
+from dalsegno.replay.compared import compare_run
+from dalsegno.replay.divergence import Divergence
+from dalsegno.replay.observed import check_observed
+from dalsegno.replay.rerun import Runner, Strategy
+from dalsegno.replay.serving import Counts, Recording
+
+Mode: TypeAlias = Literal["full", "inference-skipping", "simulation"]
+Verdict: TypeAlias = Literal["EQUAL", "DIVERGED", "NOT_COMPARED"]
+
+MODES: Final[Mapping[str, Mapping[str, str]]] = {
+    "full": {
+        "decisions": "made again, compared by domain id",
+        "answers of models": "recorded, or asked for again with a provider",
+        "results of tools": "recorded receipts; a miss follows --on-miss",
+        "people and the world": "recorded; a miss follows --on-miss",
+        "writes": "a fork where anything is asked for again or a document is another; never the original",
+    },
+    "inference-skipping": {
+        "decisions": "each computed from the record before it, and compared",
+        "answers of models": "recorded",
+        "results of tools": "recorded",
+        "people and the world": "recorded",
+        "writes": "nothing to any session",
+    },
+    "projection-only": {
+        "decisions": "not looked at",
+        "answers of models": "not looked at",
+        "results of tools": "not looked at",
+        "people and the world": "not looked at",
+        "writes": "projections, as a new generation",
+    },
+    "simulation": {
+        "decisions": "made again, compared by domain id or with a golden reference",
+        "answers of models": "recorded or scripted",
+        "results of tools": "recorded, simulated, or executed where the caller says",
+        "people and the world": "recorded; never recorded leave where tools are executed",
+        "writes": "nothing to any session",
+    },
+}
+"""What each mode does with each class of events."""
+
+POLICY_DIGESTS: Final = frozenset({"/policy_digest", "/validator_digest", "/engine"})
+"""They differ for no other reason than that a document is another."""
+KEPT: Final = 20
+
+
+@dataclass
+class Replayed:
+    """``verdict`` NOT_COMPARED: no decision could be. ``left_over``: recorded results that nothing asked for."""
+
+    session_id: str
+    mode: str
+    strategy: str
+    verdict: Verdict = "NOT_COMPARED"
+    identity: str = ""
+    events: int = 0
+    compared: int = 0
+    equal: int = 0
+    diverged: int = 0
+    derived: int = 0
+    divergences: list[Divergence] = field(default_factory=list)
+    not_comparable: Counter[str] = field(default_factory=Counter)
+    unreconstructable: tuple[int, str] | None = None
+    what_if: list[str] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    inexact: list[tuple[int, str]] = field(default_factory=list)
+    left_over: int = 0
+    stopped: str | None = None
+    snapped_back: int = 0
+    fork: str | None = None
+
+    @property
+    def tainted(self) -> bool:
+        """Recorded facts were served that are not exactly those of then."""
+        return self.counts.tainted
+
+    def settle(self) -> Replayed:
+        if self.diverged:
+            self.verdict = "DIVERGED"
+        elif self.compared and self.unreconstructable is None:
+            self.verdict = "EQUAL"
+        return self
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values for people and programs."""
+        seq, why = self.unreconstructable or (None, None)
+        return {
+            "session": self.session_id, "mode": self.mode, "verdict": self.verdict, "events": self.events,
+            "compared": self.compared, "equal": self.equal, "diverged": self.diverged, "derived": self.derived,
+            "not_comparable": dict(sorted(self.not_comparable.items())),
+            "unreconstructable_from": seq, "because": why, "what_if": self.what_if, "tainted": self.tainted,
+            "served": {"exact": self.counts.exact, "inexact": self.counts.inexact},
+            "rerun": self.counts.rerun, "simulated": self.counts.simulated, "missed": self.counts.missed,
+            "inexact": [{"seq": seq, "because": why} for seq, why in self.inexact],
+            "left_over": self.left_over, "stopped": self.stopped, "fork": self.fork, "strategy": self.strategy,
+            "identity": self.identity, "divergences": [each.to_json() for each in self.divergences],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One session to replay, and how. ``start``: decisions below it are taken as recorded (a run begins at the turn
+    boundary at or below); ``until``: the last seq that is looked at. Both are seqs of the session itself."""
+
+    history: Sequence[Event]
+    strategy: Strategy
+    contents: Store | None = None
+    override: Override | None = None
+    ports: Ports | None = None
+    start: int = 1
+    until: int | None = None
+    step: Callable[[Event], None] | None = None
+
+    @property
+    def session_id(self) -> str:
+        return self.history[-1].session_id
+
+    @property
+    def own_start(self) -> int:
+        """The place in the history of the first event that is looked at."""
+        for place, event in enumerate(self.history):
+            if event.session_id == self.session_id and event.seq >= self.start:
+                return place
+        return len(self.history)
+
+
+def replay_session(asked: Asked) -> Replayed:
+    """Raises NotReconstructable where a run misses a fact and its strategy says to fail, or a content is missing."""
+    if not asked.history:
+        raise NotReconstructable("the session has no events", wanted="a session that can be read")
+    if asked.strategy.mode == "inference-skipping":
+        return _checked(asked)
+    return _run(asked)
+
+
+def is_decided(history: Sequence[Event]) -> bool:
+    """Whether dalsegno's decider decided it (profile STRICT); other sessions are checked on what they say."""
+    return history[0].stub is None and history[0].body.get("profile") == "STRICT"
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+def _checked(asked: Asked) -> Replayed:
+    result = Replayed(asked.session_id, asked.strategy.mode, str(asked.strategy))
+    last = asked.until
+    history = [
+        event for event in asked.history if last is None or event.session_id != asked.session_id or event.seq <= last
+    ]
+    if not is_decided(history):
+        return _observed(result, history)
+    place = asked.own_start
+    checker = Checker(
+        asked.contents,
+        override=asked.override,
+        ignore=POLICY_DIGESTS if asked.override is not None else frozenset(),
+        keep=KEPT,
+    )
+    checker.compare = place == 0
+    for number, event in enumerate(history):
+        if number == place:
+            checker.compare = True
+        checker.take(event)
+        if asked.step is not None:
+            asked.step(event)
+    return _from_check(result, checker.result)
+
+
+def _from_check(result: Replayed, found: Checked) -> Replayed:
+    result.events, result.compared, result.equal, result.diverged = (
+        found.events, found.compared, found.equal, found.diverged,
+    )  # fmt: skip
+    result.divergences, result.not_comparable = found.divergences, found.not_comparable
+    result.unreconstructable, result.what_if = found.unreconstructable, found.what_if
+    result.identity = found.identity(result.strategy)
+    return result.settle()
+
+
+def _observed(result: Replayed, history: Sequence[Event]) -> Replayed:
+    found = check_observed(history)
+    result.events, result.compared, result.equal = len(history), found.compared, found.equal
+    result.diverged, result.derived = found.different, found.derived
+    result.divergences, result.not_comparable = found.divergences[:KEPT], found.not_comparable
+    plain = Checked(head_hash=history[-1].hash)
+    result.identity = plain.identity(result.strategy)
+    return result.settle()
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def _run(asked: Asked) -> Replayed:
+    result = Replayed(asked.session_id, asked.strategy.mode, str(asked.strategy))
+    result.events = len(asked.history)
+    if not is_decided(asked.history):
+        result.not_comparable["the session is not decided by a decider"] += 1
+        return result
+    broken = next((event for event in asked.history if event.stub is not None), None)
+    if broken is not None:
+        result.unreconstructable = (broken.seq, f"the {broken.type} at seq {broken.seq} was {str(broken.stub).lower()}")
+        return result
+    begun, result.snapped_back = _beginning(asked)
+    before, behind = list(asked.history[:begun]), list(asked.history[begun:])
+    if asked.until is not None:
+        behind = [event for event in behind if event.session_id != asked.session_id or event.seq <= asked.until]
+    conductor = Conductor(
+        Recorder(asked.session_id, lambda: 0, after=_as_one(before)),
+        MemoryContents() if asked.contents is None else asked.contents,
+    )
+    conductor.take_in(before)
+    recording = Recording.of(behind, before)
+    runner = Runner(
+        conductor, recording, asked.strategy, asked.ports, override=asked.override, effects=recording.effects,
+        step=asked.step,
+    )  # fmt: skip
+    run = runner.run()
+    compared = compare_run(
+        behind,
+        run.events,
+        config=asked.override is not None,
+        ignore=POLICY_DIGESTS if asked.override is not None else frozenset(),
+    )
+    result.counts, result.inexact, result.left_over = run.counts, run.inexact, len(run.left_over)
+    result.stopped = None if asked.until is not None else run.stopped
+    result.compared, result.equal = compared.compared, compared.equal
+    result.diverged, result.divergences = len(compared.divergences), compared.divergences[:KEPT]
+    pinned = runner.world.configuration.digests
+    plain = Checked(head_hash=asked.history[-1].hash, configuration=configuration_digest(pinned))
+    result.identity = plain.identity(result.strategy)
+    return result.settle()
+
+
+def _beginning(asked: Asked) -> tuple[int, int]:
+    """The place in the history at which the run begins, and by how many events that is before what was asked for."""
+    starts = [place for place, event in enumerate(asked.history, 1) if event.type == "SessionStarted"]
+    if not starts:
+        raise NotReconstructable("the session never started", wanted="a session that decided something")
+    if asked.start <= 1:
+        forks = [place for place, event in enumerate(asked.history, 1) if is_fork(event)]
+        return (forks[-1] if forks else starts[0]), 0
+    found = fork_point(asked.history, asked.session_id, asked.start)
+    if not isinstance(found, Boundary):
+        return starts[0], asked.start - 1
+    for place, event in enumerate(asked.history, 1):
+        if (event.session_id, event.seq) == (found.session_id, found.at.seq):
+            return place, found.snapped_back
+    raise NotReconstructable(f"seq {found.at.seq} of {found.session_id} is not in this history")
+
+
+def _as_one(events: Sequence[Event]) -> list[Event]:
+    """As one session's: to the lifecycle's rules a second creation would be one too many."""
+    return [
+        event
+        for place, event in enumerate(events)
+        if not is_fork(event) and (place == 0 or event.type != "SessionCreated")
+    ]
+
+
+# --- what it would cost -----------------------------------------------------------------------------------------------
+
+
+def plan_of(history: Sequence[Event], start: int = 1) -> dict[str, int]:
+    """What a replay from there would look at, and what asking the models again would take: the tokens and the cost that
+    were recorded."""
+    events = [event for event in history if event.stub is None and event.seq >= start]
+    answers = [event.body for event in events if event.type == "InferenceCompleted"]
+    usage = [body["usage"] for body in answers]
+    return {
+        "events": len(events),
+        "inferences": len(answers),
+        "tokens_in": sum(each["input"] or 0 for each in usage),
+        "tokens_out": sum(each["output"] or 0 for each in usage),
+        "cost_usd_micros": sum(body["cost_usd_micros"] or 0 for body in answers),
+        "tool_results": sum(event.type == "ToolReceiptRecorded" for event in events),
+    }
+
+
+def overriding(**documents: Any) -> Override | None:
+    """Documents in the place of those that were pinned, by the field of ``Configuration``; None without any."""
+    given = {name: value for name, value in documents.items() if value is not None}
+    if not given:
+        return None
+    return lambda pinned: msgspec.structs.replace(pinned, **given)
