@@ -47,6 +47,7 @@ COMMANDS = {
     "worker": Listed("worker", "Run a worker, look at this machine's, list and drain those of all machines."),
     "import": Listed("import_", "Import recordings of other harnesses."),
     "policy": Listed("policy", "What a policy would have done to recorded tool calls."),
+    "golden": Listed("golden", "Keep what a session decided in a file, and check that it is decided so still."),
     "dataset": Listed("dataset", "Make data sets of recorded sessions for training and evaluation."),
     "workload": Listed("workload", "Publish made-up sessions with the skew of real ones."),
     "bisect": Listed("bisect", "The first event from which on something is otherwise in a session."),

@@ -2,7 +2,9 @@
 
 A file is lines of JSON. The first says what was decided with: versions and digests of the documents. Then a line for
 each decision, with what it says in small fields and the digest of all of it, and after every ``STATE_EVERY`` decisions
-one with the digest of the rows that decisions depend on. Ids, times and hashes of the log are in none of them.
+one with the digest of the rows that decisions depend on. Ids, times and hashes of the log are in none of them, so that
+a session of another name, or of another day, that decides the same has the same reference. ``session``, where the first
+line has it, says where the reference was recorded; it is not compared.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import msgspec
 from dalsegno.errors import BadInputFile
 from dalsegno.model.records import Event
 from dalsegno.orchestration.canonical import canonical
+from dalsegno.orchestration.documents import HarnessBuild
 from dalsegno.projections.decider.fold import fold_event
 from dalsegno.projections.decider.rows import PIN
 from dalsegno.projections.decider.table import MemoryRows
@@ -25,6 +28,7 @@ from dalsegno.replay.subjects import FIELD, subject
 
 FORMAT: Final = 1
 STATE_EVERY: Final = 25
+_BUILD: Final = "HARNESS_BUILD"
 _SHORT: Final = 120
 """Characters of a field that stands in a line; what is longer is in the digest alone."""
 
@@ -32,7 +36,8 @@ Line = dict[str, Any]
 
 
 class GoldenDifference(NamedTuple):
-    """The first line that is not as in the reference. ``line``: from 1; None on the side that has no such line."""
+    """The first line that is not as in the reference. ``line``: from 1; ``expected``, ``actual``: None on the side that
+    has no such line."""
 
     line: int
     what: str
@@ -40,31 +45,61 @@ class GoldenDifference(NamedTuple):
     actual: Line | None
     more: int
     """Further lines that differ, place by place."""
+    led_to: GoldenDifference | None = None
+    """Where other documents are the first difference: the first decision that differs, if one does."""
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.what}" + ("" if self.led_to is None else f"; {self.led_to}")
 
 
 def lines_of(events: Iterable[Event]) -> list[Line]:
-    """The reference of a session: of its whole history, from its first event on."""
+    """The reference of a session: of its whole history, from its first event on to its end. What comes in behind that
+    decides nothing."""
     rows = MemoryRows()
     lines: list[Line] = []
     decisions = 0
+    build: HarnessBuild | None = None
     for event in events:
         if event.stub is not None:
             continue
+        if rows.head_row is not None and rows.head_row.status == "ENDED":
+            break
         fold_event(rows, event)
+        build = _build(event) or build
         if event.type not in FIELD:
             continue
         decisions += 1
-        body = {name: value for name, value in event.body.items() if name != "meta"}
+        body = {name: value for name, value in event.body.items() if name not in _NOT_SAID}
         lines.append({"decision": decisions, "type": event.type, "subject": subject(event), **_said(body)})
         if decisions % STATE_EVERY == 0:
             lines.append({"state": decisions, "digest": state_digest(rows)})
-    return [_header(rows), *lines, {"end": decisions, "digest": state_digest(rows)}]
+    return [_header(rows, build), *lines, {"end": decisions, "digest": state_digest(rows)}]
 
 
-def _header(rows: MemoryRows) -> Line:
+_NOT_SAID: Final = frozenset({"meta", "policy_digest", "validator_digest", "engine"})
+"""The digests of documents and the version of what evaluates conditions: the first line has them."""
+
+
+def _header(rows: MemoryRows, build: HarnessBuild | None) -> Line:
+    """``decided_by``: versions alone, so that another name or release of the harness is no difference."""
     head = rows.head_row
-    pins = {kind: None if pin.digest is None else pin.digest.hex() for kind, pin in sorted(rows.family(PIN).items())}
-    return {"golden": FORMAT, "workflow": "" if head is None else head.workflow, "configuration": pins}
+    pins = {
+        kind: None if pin.digest is None else pin.digest.hex()
+        for kind, pin in sorted(rows.family(PIN).items())
+        if kind != _BUILD
+    }
+    by = None if build is None else {"decider": build.decider, "builder": build.builder, "cel": build.cel_engine}
+    workflow = "" if head is None else head.workflow
+    return {"golden": FORMAT, "workflow": workflow, "decided_by": by, "configuration": pins}
+
+
+def _build(event: Event) -> HarnessBuild | None:
+    if event.type != "ConfigPinned" or event.body["kind"] != _BUILD or event.body["content"] is None:
+        return None
+    try:
+        return msgspec.json.decode(event.body["content"]["inline"] or b"", type=HarnessBuild)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _said(body: Mapping[str, Any]) -> Line:
@@ -89,18 +124,20 @@ def _without_bytes(value: Any) -> Any:
 
 
 def state_digest(rows: MemoryRows) -> str:
-    """Of all rows, without what says when or where in the log something stood."""
+    """Of all rows but the documents', without what says when, where in the log or under which name something stood."""
     state = sha256()
     for row_id, row in rows.all():
+        if row_id[:1] == (PIN,):
+            continue
         state.update(msgspec.msgpack.encode([list(row_id), _timeless(row)]))
     return state.hexdigest()[:16]
 
 
-_TIMES: Final = frozenset({"requested_at", "started_at", "clock_start", "seq"})
+_NOT_STATE: Final = frozenset({"requested_at", "started_at", "clock_start", "seq", "session", "commands"})
 
 
 def _timeless(row: Any) -> list[Any]:
-    return [type(row).__name__, *(value for name, value in _fields(row) if name not in _TIMES)]
+    return [type(row).__name__, *(value for name, value in _fields(row) if name not in _NOT_STATE)]
 
 
 def _fields(row: Any) -> Iterator[tuple[str, Any]]:
@@ -155,15 +192,22 @@ def compare(expected: list[Line], actual: list[Line]) -> GoldenDifference | None
     ]
     if not differing:
         return None
-    decisions = [place for place in differing if "decision" in (_at(expected, place) or _at(actual, place) or {})]
+
+    def at(place: int, led_to: GoldenDifference | None = None) -> GoldenDifference:
+        before, after = _at(expected, place), _at(actual, place)
+        return GoldenDifference(place + 1, _what(before, after), before, after, len(differing) - 1, led_to)
+
     # A state can differ before a decision does; the decision says more.
-    place = differing[0] if differing[0] == 0 or not decisions else decisions[0]
-    before, after = _at(expected, place), _at(actual, place)
-    return GoldenDifference(place + 1, _what(before, after), before, after, len(differing) - 1)
+    decisions = [place for place in differing if "decision" in (_at(expected, place) or _at(actual, place) or {})]
+    if differing[0] == 0:
+        return at(0, at(decisions[0]) if decisions else None)
+    return at(decisions[0] if decisions else differing[0])
 
 
 def _at(lines: list[Line], place: int) -> Line | None:
-    return lines[place] if place < len(lines) else None
+    if place >= len(lines):
+        return None
+    return {name: value for name, value in lines[place].items() if name != "session"} if place == 0 else lines[place]
 
 
 def _what(before: Line | None, after: Line | None) -> str:
@@ -174,7 +218,12 @@ def _what(before: Line | None, after: Line | None) -> str:
     if "golden" in before:
         pins, now = before.get("configuration", {}), after.get("configuration", {})
         kinds = sorted(kind for kind in {*pins, *now} if pins.get(kind) != now.get(kind))
-        return f"another configuration: {', '.join(kinds) or 'workflow'}"
+        if kinds:
+            return f"another configuration: {', '.join(kinds)}"
+        names = [name for name in ("workflow", "decided_by") if before.get(name) != after.get(name)]
+        return (
+            ", ".join(f"{name} {before.get(name)!r} -> {after.get(name)!r}" for name in names) or "another first line"
+        )
     if (before.get("type"), before.get("subject")) != (after.get("type"), after.get("subject")):
         return (
             f"{after.get('type', 'a state')} of {after.get('subject') or 'the session'} "

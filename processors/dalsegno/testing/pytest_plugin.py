@@ -50,7 +50,7 @@ class Golden:
         found = compare(read(file.read_bytes(), file.name), lines)
         if found is not None:
             more = f" ({found.more} more lines differ)" if found.more else ""
-            pytest.fail(f"{file.name}, line {found.line}: {found.what}{more}", pytrace=False)
+            pytest.fail(f"{file.name}, {found}{more}", pytrace=False)
 
 
 def _write(file: Path, content: bytes) -> None:
