@@ -124,7 +124,7 @@ def _without_bytes(value: Any) -> Any:
 
 
 def state_digest(rows: MemoryRows) -> str:
-    """Of all rows but the documents', without what says when, where in the log or under which name something stood."""
+    """Of all rows but the documents', without what says when, where in the log, under which name or in which fork something stood."""
     state = sha256()
     for row_id, row in rows.all():
         if row_id[:1] == (PIN,):
@@ -133,7 +133,7 @@ def state_digest(rows: MemoryRows) -> str:
     return state.hexdigest()[:16]
 
 
-_NOT_STATE: Final = frozenset({"requested_at", "started_at", "clock_start", "seq", "session", "commands"})
+_NOT_STATE: Final = frozenset({"requested_at", "started_at", "clock_start", "seq", "session", "commands", "forks"})
 
 
 def _timeless(row: Any) -> list[Any]:
