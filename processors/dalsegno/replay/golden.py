@@ -124,7 +124,7 @@ def _without_bytes(value: Any) -> Any:
 
 
 def state_digest(rows: MemoryRows) -> str:
-    """Of all rows but the documents', without what says when, where in the log, under which name or in which fork something stood."""
+    """Of all rows but the documents', without what says when, where in the log, or in which session and fork."""
     state = sha256()
     for row_id, row in rows.all():
         if row_id[:1] == (PIN,):

@@ -15,7 +15,7 @@ from dalsegno.replay.rerun import Strategy
 from dalsegno.testing import MemoryPublisher
 from workflow_lab import CODING, PREFIX, SESSION, TRIAGE, WIRE, Example, Point, Run
 
-EVERY = 7
+EVERY = 15
 """Of an example's records: a process dies around each so many."""
 
 
