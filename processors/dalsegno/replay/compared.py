@@ -1,10 +1,15 @@
-"""A run compared with the recording that it is of: by domain id, not by position. Pure."""
+"""A run compared with the recording that it is of: by domain id, not by position. Pure.
+
+Decisions are compared, and answers of models that were asked the same. Where they were asked something else, the
+request is what differs.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.records import Event
@@ -46,9 +51,10 @@ def compare_run(
 ) -> Compared:
     """``config``: the run had another configuration, by which differences are explained; ``ignore``: pointers that
     differ for that alone, such as the policy's digest."""
-    expected, actual = _decisions(recorded), _decisions(run)
+    before, after = list(recorded), list(run)
+    expected, actual = _decisions(before), _decisions(after)
     result = Compared()
-    placed: list[tuple[int, Divergence]] = []
+    placed: list[tuple[int, Divergence]] = list(_other_answers(before, after))
     last_seq = 0
     for key, event in expected.items():
         result.compared += 1
@@ -76,9 +82,46 @@ def compare_run(
     return result
 
 
+ANSWER: Final = ("complete", "output_digest", "finish_reasons", "tool_calls", "output")
+"""Of an answer, what decisions are made of; times, usage and cost differ each time."""
+
+
+def _other_answers(recorded: Iterable[Event], run: Iterable[Event]) -> Iterator[tuple[int, Divergence]]:
+    """Output drift: the model was asked the same, and answered otherwise."""
+    expected, actual = _answers(recorded), _answers(run)
+    for id, (request, event) in expected.items():
+        if id not in actual or actual[id][0] != request:
+            continue
+        sides = [{name: each.body[name] for name in ANSWER} for each in (event, actual[id][1])]
+        fields = compare_payloads(*sides)
+        if fields:
+            yield event.seq, _divergence(event, "OUTPUT_DRIFT", fields, "the model was asked the same", id)
+
+
+def _answers(events: Iterable[Event]) -> dict[str, tuple[bytes | None, Event]]:
+    """By inference: the digest of what was asked, and the answer."""
+    asked: dict[str, bytes | None] = {}
+    found: dict[str, tuple[bytes | None, Event]] = {}
+    for event in events:
+        if event.stub is not None:
+            continue
+        if event.type == "InferenceRequested":
+            asked[event.body["inference_id"]] = event.body["request_digest"]
+        elif event.type == "InferenceCompleted":
+            id = event.body["inference_id"]
+            found[id] = (asked.get(id), event)
+    return found
+
+
 def _divergence(
-    event: Event, kind: DivergenceKind, fields: tuple[FieldDifference, ...], because: str | None
+    event: Event,
+    kind: DivergenceKind,
+    fields: tuple[FieldDifference, ...],
+    because: str | None,
+    about: str | None = None,
 ) -> Divergence:
     class_ = CATALOGUE[event.type].cls
     assert class_ != "C"
-    return Divergence(event.seq, event.type, class_, kind, subject(event), fields, because, ())
+    return Divergence(
+        event.seq, event.type, class_, kind, subject(event) if about is None else about, fields, because, ()
+    )

@@ -28,7 +28,7 @@ from dalsegno.orchestration.recovery import resolutions
 from dalsegno.orchestration.work import Kind, Work, outstanding
 from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, CallState
 from dalsegno.replay.check import Override
-from dalsegno.replay.serving import RESULTS, CallKey, Counts, Effects, Recording, Served, redirected
+from dalsegno.replay.serving import BEGINNINGS, RESULTS, CallKey, Counts, Effects, Recording, Served, redirected
 
 Inference: TypeAlias = Literal["recorded", "rerun", "recorded-else-rerun", "scripted"]
 Tools: TypeAlias = Literal["receipts", "simulate", "execute"]
@@ -101,7 +101,7 @@ class Runner:
         if strategy.inference in ("rerun", "scripted"):
             self._held.update(("InferenceCompleted", "InferenceFailed"))
         if strategy.tools in ("simulate", "execute"):
-            self._held.update(RESULTS)
+            self._held.update((*RESULTS, "ToolCallStarted"))
         if strategy.approvals == "deny" or strategy.tools == "execute":
             # An approval was given for effects of then; where tools run again, none of it counts.
             self._held.update(("ApprovalGranted", "ApprovalDenied", "ApprovalExpired"))
@@ -163,7 +163,7 @@ class Runner:
         if event.type == "SessionRecovered":
             return self._recover(served)
         how: dict[str, Any] = {"actor": (event.meta.get("actor_kind", "UNKNOWN"), event.meta.get("actor_id", ""))}
-        if event.type not in ("StageStarted", "ToolCallStarted"):
+        if event.type not in BEGINNINGS:
             kind = EXACT if served.exact else INEXACT
             how["origin"] = Origin(importer=kind, native_ref=f"{event.session_id}:{event.seq}", synthesized=False)
             self._count(served)
@@ -211,6 +211,9 @@ class Runner:
             if work.kind in (Kind.EXPIRE_APPROVAL, Kind.EXPIRE_INPUT, Kind.FIRE_TIMER):
                 continue  # no clock runs in a replay
             return self._do(work, world)
+        started = sorted(id for id, call in world.rows.family(CALL).items() if call.phase == "STARTED")
+        if started:  # as it was recorded, but what came of it was not
+            return self._after_start(Work(Kind.RUN_TOOL, started[0], world.call(started[0]).attempt))
         answer = None if self._people is None else self._people(world)
         if answer is not None:
             self._append(answer, actor=("USER", "script"))
@@ -235,8 +238,9 @@ class Runner:
             may = self._strategy.inference != "recorded" and ports is not None
             if not may:
                 return self._missed(work, "the recording has no answer for it")
-            self.result.counts.rerun += 1
-            return self._act(work, world)
+            done = self._act(work, world)
+            self.result.counts.rerun += done
+            return done
         if work.kind == Kind.REPORT and ports is not None and self._strategy.tools == "execute":
             return self._act(work, world)
         return self._missed(work, "the recording has no fact for it")
@@ -248,8 +252,12 @@ class Runner:
                 return True
             if self._strategy.on_miss != "simulate":
                 return self._missed(work, "the recording has no result of such a call")
-        self.result.counts.simulated += 1
-        return self._act(work, self.world)
+        done = self._act(work, self.world)
+        if done and self._strategy.tools == "execute":
+            self.result.counts.rerun += 1
+        elif done:
+            self.result.counts.simulated += 1
+        return done
 
     def _recorded_result_fits(self) -> bool:
         probe = Recording(list(self._recording.queue), self._recording.calls)
@@ -284,6 +292,9 @@ class Runner:
         return False
 
     def _missed(self, work: Work, why: str) -> bool:
+        if self._recording.is_over:
+            self.result.stopped = "the recording ends here"
+            return False
         self.result.counts.missed += 1
         said = f"{work.kind.value} of {work.id}: {why}"
         if self._strategy.on_miss == "fail":

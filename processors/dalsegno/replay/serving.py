@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from dalsegno.model.lifecycle.state import bounded
+from dalsegno.model.lifecycle.state import ENDED, bounded
+from dalsegno.model.lifecycle.tables import STATUS_AFTER
 from dalsegno.model.records import Event
 from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, REQUEST, VALIDATION, CallState
 from dalsegno.projections.decider.table import MemoryRows
@@ -27,6 +28,7 @@ UNSOLICITED: Final = frozenset(
 )  # fmt: skip
 """What comes by itself."""
 RESULTS: Final = frozenset({"ToolReceiptRecorded", "ToolCallFailed", "SubSessionEnded"})
+BEGINNINGS: Final = frozenset({"StageStarted", "ToolCallStarted"})
 PEOPLE: Final = frozenset({"ApprovalGranted", "ApprovalDenied", "ApprovalExpired", "InputProvided"})
 
 _SUBJECT: Final = {
@@ -66,6 +68,8 @@ class Served(NamedTuple):
 
 @dataclass
 class Counts:
+    """Where facts of a run came from. ``rerun``: a model was asked, or a tool executed."""
+
     exact: int = 0
     inexact: int = 0
     rerun: int = 0
@@ -108,12 +112,16 @@ class Recording:
     effects: Effects = field(default_factory=Effects)
     """Of the calls that were authorised before the run's start."""
 
+    unended: bool = False
+    """The recorded session had not ended: where everything was served, nothing is missing."""
+
     @classmethod
     def of(cls, behind: Iterable[Event], before: Iterable[Event] = ()) -> Recording:
         """``behind``: what is served; ``before``: what the run takes over, if it does not begin with the session."""
         found = cls()
         effects = Effects()
         asked: dict[str, tuple[str, str]] = {}
+        last: Event | None = None
         for event in before:
             found._learn(event, asked, found.effects)
         effects.add_all(found.effects)
@@ -121,6 +129,8 @@ class Recording:
             found._learn(event, asked, effects)
             if event.stub is None and (event.type in UNSOLICITED or event.type in _SUBJECT):
                 found.queue.append(event)
+            last = event
+        found.unended = last is not None and STATUS_AFTER.get(last.type) not in ENDED
         return found
 
     def _learn(self, event: Event, asked: dict[str, tuple[str, str]], effects: Effects) -> None:
@@ -219,8 +229,13 @@ class Recording:
 
     @property
     def left_over(self) -> Sequence[Event]:
-        """Recorded results that nothing asked for."""
-        return [event for event in self.queue if event.type not in UNSOLICITED]
+        """Recorded results that nothing asked for; that something was begun is no result."""
+        return [event for event in self.queue if event.type not in UNSOLICITED and event.type not in BEGINNINGS]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session was recorded no further than it has been served."""
+        return self.unended and not self.left_over
 
 
 def _open_calls(rows: MemoryRows, keys: dict[str, CallKey]) -> dict[tuple[str, bytes], list[str]]:
