@@ -45,7 +45,9 @@ _SIMULATION: Final = (
     click.option("--files", type=click.Path(path_type=Path), help="The folder that stages fetch files from."),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Of the simulated session; repeatable."),
     click.option(
-        "--approvals", type=click.Choice(["grant", "deny"]), help="What people answer; without it nobody does."
+        "--approvals",
+        type=click.Choice(["grant", "deny"]),
+        help="What people answer (default: nothing; with --execute: deny).",
     ),
 )
 

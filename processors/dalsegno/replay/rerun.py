@@ -241,9 +241,16 @@ class Runner:
             done = self._act(work, world)
             self.result.counts.rerun += done
             return done
-        if work.kind == Kind.REPORT and ports is not None and self._strategy.tools == "execute":
+        if self._may_ask(work.kind):
             return self._act(work, world)
         return self._missed(work, "the recording has no fact for it")
+
+    def _may_ask(self, kind: Kind) -> bool:
+        """Reporters and retrievers that are handed in are asked where tools are."""
+        ports = self._ports
+        if ports is None or self._strategy.tools == "receipts":
+            return False
+        return bool(ports.reporters) if kind == Kind.REPORT else kind == Kind.RETRIEVE and ports.retriever is not None
 
     def _after_start(self, work: Work) -> bool:
         """A call was begun; what comes of it is served, or made."""

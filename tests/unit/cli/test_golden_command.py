@@ -226,3 +226,42 @@ def test_the_shards_are_left_as_they_were(house: House, say: Say) -> None:
     say("golden", "check", "one.jsonl")
     assert {path: path.read_bytes() for path in house.data.rglob("*") if path.is_file()} == before
     assert os.environ.get("EXAMPLE_FOLDER") is None
+
+
+ASKING = """
+name: asking
+agents: {a: {provider: model, model: small, prompt: main}}
+stages:
+  - name: work
+    agent: a
+    tools: [look]
+    validators: [checked]
+    retrieve: [{id: kb, kind: FILE, query: notes.txt}]
+prompts: {main: "Task: {goal}"}
+validators: [{name: checked, reporter: judge}]
+policy: {rules: [{id: ask, decision: REQUIRE_APPROVAL}]}
+"""
+REPORTERS = """
+from dalsegno.orchestration.ports import Verdict
+
+def judge(*_):
+    return Verdict("PASS")
+"""
+
+
+def test_a_simulation_asks_reporters_files_and_people_that_are_given(say: Say) -> None:
+    Path("workflow.yaml").write_text(ASKING)
+    Path("reporters.py").write_text(REPORTERS)
+    Path("docs").mkdir()
+    Path("docs", "notes.txt").write_text("the words that are fetched")
+    given = (*SIMULATE, "--reporter", "judge=reporters.py:judge", "--files", "docs")
+    _, err = say("golden", "record", "--output", "stopped.jsonl", *given)
+    assert "the simulation stopped before the session's end" in err
+    for way, said in (("grant", "ToolCallAuthorized"), ("deny", "ToolCallRejected")):
+        say("golden", "record", "--output", f"{way}.jsonl", *given, "--approvals", way)
+        text = Path(f"{way}.jsonl").read_text()
+        assert said in text
+        assert '"verdict": "PASS"' in text
+        assert "SessionCompleted" in text
+        say("golden", "check", f"{way}.jsonl", *given, "--approvals", way)
+    say("golden", "check", "grant.jsonl", *given, "--approvals", "deny", code=3)
