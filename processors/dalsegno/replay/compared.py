@@ -47,15 +47,20 @@ def _decisions(events: Iterable[Event]) -> dict[Key, Event]:
 
 
 def compare_run(
-    recorded: Iterable[Event], run: Iterable[Event], *, config: bool = False, ignore: frozenset[str] = frozenset()
+    recorded: Iterable[Event],
+    run: Iterable[Event],
+    *,
+    config: bool = False,
+    ignore: frozenset[str] = frozenset(),
+    open_end: bool = False,
 ) -> Compared:
     """``config``: the run had another configuration, by which differences are explained; ``ignore``: pointers that
-    differ for that alone, such as the policy's digest."""
+    differ for that alone, such as the policy's digest; ``open_end``: the recording goes no further, the run may."""
     before, after = list(recorded), list(run)
     expected, actual = _decisions(before), _decisions(after)
     result = Compared()
     placed: list[tuple[int, Divergence]] = list(_other_answers(before, after))
-    last_seq = 0
+    last_seq, end = 0, max((event.seq for event in expected.values()), default=0)
     for key, event in expected.items():
         result.compared += 1
         other = actual.get(key)
@@ -73,6 +78,8 @@ def compare_run(
     for key, event in actual.items():
         if key in expected:
             last_seq = expected[key].seq
+            continue
+        if open_end and last_seq == end:
             continue
         difference = (FieldDifference("", ABSENT, event.body),)
         made = _divergence(event, "CONFIG" if config else "CODE", difference, "in the run alone")

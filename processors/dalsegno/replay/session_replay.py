@@ -135,6 +135,22 @@ class Asked:
     start: int = 1
     until: int | None = None
     step: Callable[[Event], None] | None = None
+    changed: str = ""
+    """Says by which documents ``override`` decides: what a result follows from is in its identity."""
+
+    @property
+    def told(self) -> str:
+        """The strategy, with all else that was asked for."""
+        said = [str(self.strategy)]
+        said += [f"from={self.start}"] if self.start > 1 else []
+        said += [] if self.until is None else [f"until={self.until}"]
+        return " ".join([*said, self.changed] if self.changed else said)
+
+    @property
+    def looked_at(self) -> list[Event]:
+        """The history up to ``until``."""
+        last, own = self.until, self.session_id
+        return [event for event in self.history if last is None or event.session_id != own or event.seq <= last]
 
     @property
     def session_id(self) -> str:
@@ -167,11 +183,8 @@ def is_decided(history: Sequence[Event]) -> bool:
 
 
 def _checked(asked: Asked) -> Replayed:
-    result = Replayed(asked.session_id, asked.strategy.mode, str(asked.strategy))
-    last = asked.until
-    history = [
-        event for event in asked.history if last is None or event.session_id != asked.session_id or event.seq <= last
-    ]
+    result = Replayed(asked.session_id, asked.strategy.mode, asked.told)
+    history = asked.looked_at
     if not is_decided(history):
         return _observed(result, history)
     place = asked.own_start
@@ -215,19 +228,17 @@ def _observed(result: Replayed, history: Sequence[Event]) -> Replayed:
 
 
 def _run(asked: Asked) -> Replayed:
-    result = Replayed(asked.session_id, asked.strategy.mode, str(asked.strategy))
-    result.events = len(asked.history)
-    if not is_decided(asked.history):
+    result = Replayed(asked.session_id, asked.strategy.mode, asked.told)
+    history = asked.looked_at
+    result.events = len(history)
+    if not is_decided(history):
         result.not_comparable["the session is not decided by a decider"] += 1
         return result
-    broken = next((event for event in asked.history if event.stub is not None), None)
-    if broken is not None:
-        result.unreconstructable = (broken.seq, f"the {broken.type} at seq {broken.seq} was {str(broken.stub).lower()}")
+    result.unreconstructable = _gap(history)
+    if result.unreconstructable is not None:
         return result
     begun, result.snapped_back = _beginning(asked)
-    before, behind = list(asked.history[:begun]), list(asked.history[begun:])
-    if asked.until is not None:
-        behind = [event for event in behind if event.session_id != asked.session_id or event.seq <= asked.until]
+    before, behind = history[:begun], history[begun:]
     conductor = Conductor(
         Recorder(asked.session_id, lambda: 0, after=_as_one(before)),
         MemoryContents() if asked.contents is None else asked.contents,
@@ -244,15 +255,26 @@ def _run(asked: Asked) -> Replayed:
         run.events,
         config=asked.override is not None,
         ignore=POLICY_DIGESTS if asked.override is not None else frozenset(),
+        open_end=recording.unended,
     )
     result.counts, result.inexact, result.left_over = run.counts, run.inexact, len(run.left_over)
-    result.stopped = None if asked.until is not None else run.stopped
+    result.stopped = run.stopped
     result.compared, result.equal = compared.compared, compared.equal
     result.diverged, result.divergences = len(compared.divergences), compared.divergences[:KEPT]
     pinned = runner.world.configuration.digests
-    plain = Checked(head_hash=asked.history[-1].hash, configuration=configuration_digest(pinned))
+    plain = Checked(head_hash=history[-1].hash, configuration=configuration_digest(pinned))
     result.identity = plain.identity(result.strategy)
     return result.settle()
+
+
+def _gap(history: Sequence[Event]) -> tuple[int, str] | None:
+    """From which seq on, and why, the record does not hold what decisions follow from."""
+    for event in history:
+        if event.stub is not None:
+            return event.seq, f"the {event.type} at seq {event.seq} was {event.stub.lower()}"
+        if event.type == "CompressionCompleted" and event.body["effect"] == "MARKER_ONLY":
+            return event.seq, f"the compression at seq {event.seq} says only that it happened"
+    return None
 
 
 def _beginning(asked: Asked) -> tuple[int, int]:
@@ -264,8 +286,8 @@ def _beginning(asked: Asked) -> tuple[int, int]:
         forks = [place for place, event in enumerate(asked.history, 1) if is_fork(event)]
         return (forks[-1] if forks else starts[0]), 0
     found = fork_point(asked.history, asked.session_id, asked.start)
-    if not isinstance(found, Boundary):
-        return starts[0], asked.start - 1
+    if not isinstance(found, Boundary):  # before the first turn
+        return starts[0], max(0, asked.start - asked.history[starts[0] - 1].seq - 1)
     for place, event in enumerate(asked.history, 1):
         if (event.session_id, event.seq) == (found.session_id, found.at.seq):
             return place, found.snapped_back
