@@ -334,6 +334,8 @@ class World:
     def _fill_outbox(self, partition: int, holding: Holding) -> None:
         clear_all(holding.shard.kv)
         for projection in projections_of(self.trail):
+            if not projection.public:
+                continue
             topic = self.topic(partition, projection.name)
             emitted = MemoryStore()
             note_emitted(emitted, projection, [LogRecord(Offset(0), *row, 0, 0) for row in topic.items()])
