@@ -59,6 +59,8 @@ def test_the_wheel_carries_schemas_and_assets_and_no_tests(wheel: Path) -> None:
         here = {f"dalsegno/_schemas/{part}/{file.name}" for file in (ROOT / "schemas" / part).glob("*.avsc")}
         assert here, f"no schemas in schemas/{part}"
         assert here <= names
+    example = {f"dalsegno/_examples/triage/{file.name}" for file in (ROOT / "examples" / "triage").glob("*.*")}
+    assert example == {name for name in names if name.startswith("dalsegno/_examples/")} != set()  # of the demo
     assert {"dalsegno/py.typed", "dalsegno/log/embedded/jars.lock"} <= names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "schemas/")) or name.endswith("generate.py")]

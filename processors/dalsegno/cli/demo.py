@@ -1,7 +1,8 @@
 """``dalsegno demo``: the main job from end to end, in under two minutes, on this machine alone.
 
-Steps: (1) broker and topics, (2) one session as a story, (3) more sessions and two workers, (4) a snapshot, (5) kill -9
-of one worker while events come in, (6) offsets reset to the snapshot and replay, (7) verify, (8) a planted wrong byte.
+Steps: (1) broker and topics, (2) one session as a story, (3) more sessions and two workers, (4) a snapshot, (5) a
+workflow that is killed and resumed, (6) kill -9 of one worker while events come in, (7) offsets reset to the snapshot
+and replay, (8) verify, (9) a planted wrong byte, (10) the workflow's decisions replayed, (11) another policy.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 
 from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.demo_findings import Findings, Say, step, tell_end
 from dalsegno.cli.demo_story import tell
+from dalsegno.cli.demo_workflow import Desk, change_the_policy, replay_in_all_modes, run_kill_resume
 from dalsegno.cli.demo_world import WORKER_SESSION_SECONDS, DemoWorld
-from dalsegno.cli.output import cell, emit, note
+from dalsegno.cli.output import cell, note
 from dalsegno.errors import VerifyDiffers
 from dalsegno.importers.inspect_ai import InspectImporter
 from dalsegno.importers.run import import_file
@@ -37,32 +38,6 @@ FOLDER = "demo"
 _ACTIVE = 25
 _MEAN_EVENTS = 60
 _WRITER = "demo/1"
-_COLUMNS = ("what", "found", "wanted", "good")
-
-Say = Callable[[str], None]
-
-
-@dataclass
-class Findings:
-    """What the demo measured, for the table at its end."""
-
-    acknowledged: int = 0
-    publish_seconds: float = 0.0
-    folded_before: int = 0
-    session_id: str = ""
-    snapshot_id: str = ""
-    take_over_seconds: float = 0.0
-    replay_seconds: float = 0.0
-    replay_records: int = 0
-    verify_seconds: float = 0.0
-    verify_records: int = 0
-    digests: dict[str, str] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    def check(self, what: str, found: Any, wanted: Any = "") -> None:
-        """A line of the table; with ``wanted`` it is good or not."""
-        good = None if wanted == "" else found == wanted
-        self.rows.append({"what": what, "found": found, "wanted": wanted if wanted != "" else None, "good": good})
 
 
 @click.command(epilog="Example: dalsegno demo")
@@ -94,19 +69,25 @@ def command(ctx: Context, recording: Path | None, sessions: int, clean: bool) ->
             seed = int(time.time())
             _more_sessions(world, publisher, Workload(sessions, seed, _ACTIVE, mean_events=_MEAN_EVENTS), found, say)
             _snapshot(world, found, say)
+            desk = _workflow(world, publisher, found, say)
             late = Workload(sessions // 2, seed + 1, _ACTIVE, mean_events=_MEAN_EVENTS)
             _crash(world, publisher, late, found, say)
+        rows = desk.rows()
         _replay(world, found, say)
         _verify(world, found, say)
         _planted(world, found, say)
+        step(say, 10, "the workflow's session, replayed in all modes")
+        replay_in_all_modes(desk, rows, found, say)
+        step(say, 11, "one line of its policy is another one: the first decision that differs")
+        change_the_policy(desk, found, say)
     finally:
         world.stop_workers()
-    _end(ctx, world, found, time.monotonic() - begin, say)
+    tell_end(ctx, world, found, time.monotonic() - begin, say)
 
 
 def _broker(ctx: Context, folder: Path, say: Say) -> DemoWorld:
     """(1) A real Kafka broker and the topics."""
-    _step(say, 1, "a Kafka broker, and the topics")
+    step(say, 1, "a Kafka broker, and the topics")
     folder.mkdir(parents=True, exist_ok=True)
     if ctx.embedded:
         _take_jars(ctx.data, folder)
@@ -150,7 +131,7 @@ def _story(world: DemoWorld, publisher: Publisher, recording: Path | None, found
     with world.reader() as reader:
         session = find_session(reader, found.session_id)
         lines = tell(session.view.reads.path(found.session_id))
-    _step(say, 2, f"one session, {where}, as the log tells it")
+    step(say, 2, f"one session, {where}, as the log tells it")
     for line in lines:
         say(f"   {line}")
     say(f"   ({session.row.events} events, each with its own acknowledgement from Kafka)")
@@ -158,7 +139,7 @@ def _story(world: DemoWorld, publisher: Publisher, recording: Path | None, found
 
 def _more_sessions(world: DemoWorld, publisher: Publisher, work: Workload, found: Findings, say: Say) -> None:
     """(3) Many sessions side by side, folded by two workers."""
-    _step(say, 3, "more sessions, and two workers that fold them")
+    step(say, 3, "more sessions, and two workers that fold them")
     _publish(publisher, work, found)
     world.wait_until_folded()
     say(f"{work.tally.sessions} sessions with {work.tally.events} events, {_ACTIVE} sessions at a time")
@@ -168,15 +149,23 @@ def _more_sessions(world: DemoWorld, publisher: Publisher, work: Workload, found
 
 def _snapshot(world: DemoWorld, found: Findings, say: Say) -> None:
     """(4) A snapshot of every partition, taken by the workers while they run."""
-    _step(say, 4, "a snapshot: the sign to play on from")
+    step(say, 4, "a snapshot: the sign to play on from")
     taken, _ = world.command("snapshot", "take", "--reason", "demo")
     found.snapshot_id = taken["id"]
     say(f"snapshot {found.snapshot_id}: {world.folder / 'store'}")
 
 
+def _workflow(world: DemoWorld, publisher: Publisher, found: Findings, say: Say) -> Desk:
+    """(5) A workflow that dalsegno itself decides: killed in the midst of it, and resumed."""
+    step(say, 5, "a workflow, killed and resumed")
+    desk = Desk(world)
+    run_kill_resume(desk, publisher, found, say)
+    return desk
+
+
 def _crash(world: DemoWorld, publisher: Publisher, work: Workload, found: Findings, say: Say) -> None:
-    """(5) One worker is killed while events come in; the other one takes over."""
-    _step(say, 5, "kill -9 of one worker while events come in")
+    """(6) One worker is killed while events come in; the other one takes over."""
+    step(say, 6, "kill -9 of one worker while events come in")
     killed: list[float] = []
 
     def kill_once(_: int) -> None:
@@ -193,8 +182,8 @@ def _crash(world: DemoWorld, publisher: Publisher, work: Workload, found: Findin
 
 
 def _replay(world: DemoWorld, found: Findings, say: Say) -> None:
-    """(6) The group's offsets go back to the snapshot, and the projections are built anew from there."""
-    _step(say, 6, "offsets reset to the snapshot, and replay from there")
+    """(7) The group's offsets go back to the snapshot, and the projections are built anew from there."""
+    step(say, 7, "offsets reset to the snapshot, and replay from there")
     found.digests = world.digests()
     world.stop_workers()
     say(f"the worker is stopped; Kafka keeps its place for {WORKER_SESSION_SECONDS} s, then the offsets may be moved")
@@ -212,8 +201,8 @@ def _replay(world: DemoWorld, found: Findings, say: Say) -> None:
 
 
 def _verify(world: DemoWorld, found: Findings, say: Say) -> None:
-    """(7) The whole log is folded from its start beside the live state, and compared."""
-    _step(say, 7, "verify: fold the whole log from zero, and from the snapshot, and compare")
+    """(8) The whole log is folded from its start beside the live state, and compared."""
+    step(say, 8, "verify: fold the whole log from zero, and from the snapshot, and compare")
     begin = time.monotonic()
     reports, _ = world.command("verify")
     found.verify_seconds = time.monotonic() - begin
@@ -224,8 +213,8 @@ def _verify(world: DemoWorld, found: Findings, say: Say) -> None:
 
 
 def _planted(world: DemoWorld, found: Findings, say: Say) -> None:
-    """(8) A copy of the state with one wrong byte must not pass."""
-    _step(say, 8, "one wrong byte, planted in a copy of the state")
+    """(9) A copy of the state with one wrong byte must not pass."""
+    step(say, 9, "one wrong byte, planted in a copy of the state")
     copy, partition = world.copy_with_a_wrong_byte(found.session_id)
     arguments = ("verify", "--partition", str(partition), "--no-snapshot")
     reports, _ = world.command(*arguments, codes=(0, VerifyDiffers.exit_code), data=copy)
@@ -239,47 +228,12 @@ def _planted(world: DemoWorld, found: Findings, say: Say) -> None:
     shutil.rmtree(copy, ignore_errors=True)
 
 
-def _end(ctx: Context, world: DemoWorld, found: Findings, seconds: float, say: Say) -> None:
-    """The table, and what to try next."""
-    sessions, events = world.folded()
-    folded = events - found.folded_before
-    table = Findings()
-    table.check("events acknowledged by Kafka", found.acknowledged)
-    table.check("events folded", folded, found.acknowledged)
-    table.check("events lost", found.acknowledged - folded, 0)
-    rows = [*table.rows, *found.rows]
-    rates = {
-        "published, events/s": found.acknowledged / found.publish_seconds if found.publish_seconds else 0,
-        "verified, events/s (with start-up)": found.verify_records / found.verify_seconds,
-        "take-over after kill -9, s": found.take_over_seconds,
-        "replay from the snapshot, s (with start-up)": found.replay_seconds,
-    }
-    rows += [{"what": name, "found": round(value, 1), "wanted": None, "good": None} for name, value in rates.items()]
-    _step(say, 9, f"what came of it ({sessions} sessions in the log; {seconds:.0f} s in all)")
-    emit(ctx, rows, _COLUMNS)
-    name = f"{_program()} --data {_shown(world.folder)} --prefix {world.prefix}"
-    if not ctx.embedded:
-        name += f" --bootstrap-servers {world.kafka.bootstrap_servers}"
-    say("")
-    say("Broker and data stay as they are. Three commands to try:")
-    say(f"   {name} session show {found.session_id}")
-    say(f"   {name} session list --has approval")
-    say(f"   {name} replay plan --from session:{found.session_id}@20")
-    say(f"and to delete all of it: {_program()} demo --clean")
-    wrong = [row["what"] for row in rows if row["good"] is False]
-    if wrong:
-        raise VerifyDiffers(
-            f"not as it must be: {', '.join(wrong)}",
-            wanted="every line good",
-            todo=f"please report it, with the workers' logs in {world.folder}",
-        )
-
-
 def _publish(
     publisher: Publisher, work: Workload, found: Findings, progress: Callable[[int], None] | None = None
 ) -> None:
     done = publish(publisher, work, progress=progress)
     found.acknowledged += done.acknowledged
+    found.published += done.acknowledged
     found.publish_seconds += done.seconds
 
 
@@ -296,23 +250,5 @@ def _clean(ctx: Context, folder: Path) -> None:
         )
 
 
-def _step(say: Say, number: int, what: str) -> None:
-    say("")
-    say(f"{number}. {what}")
-
-
 def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
-
-
-def _program() -> str:
-    """How the user calls us here: by name where that is found, else by the script of the checkout."""
-    return "dalsegno" if shutil.which("dalsegno") else "./run"
-
-
-def _shown(path: Path) -> str:
-    """A path as one would type it here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -44,6 +44,8 @@ class DemoWorld:
     prefix: str
     kafka: KafkaConfig
     workers: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    """Of the environment of its processes, besides the settings."""
 
     @property
     def store(self) -> Path:
@@ -85,9 +87,22 @@ class DemoWorld:
             )
         return (json.loads(done.stdout) if done.stdout.strip() else None), done.stderr
 
+    def start(self, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+        """Begin a command of the product as a process; what it says goes to the log."""
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-c", _ENTRY, *arguments],
+                env=self._environment(self.folder),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
     def _environment(self, data: Path) -> dict[str, str]:
         return {
             **os.environ,
+            **self.variables,
             "DALSEGNO_DATA": str(data),
             "DALSEGNO_STORE": str(self.store),
             "DALSEGNO_PREFIX": self.prefix,
@@ -99,16 +114,7 @@ class DemoWorld:
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def start_worker(self, slot: int) -> None:
-        log = self.folder / f"worker-{slot}.log"
-        with log.open("ab") as output:
-            self.workers[slot] = subprocess.Popen(
-                [sys.executable, "-c", _ENTRY, "worker", "run", "--slot", str(slot)],
-                env=self._environment(self.folder),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        self.workers[slot] = self.start("worker", "run", "--slot", str(slot), log=self.folder / f"worker-{slot}.log")
 
     def kill_worker(self, slot: int) -> int:
         """``kill -9``: nothing of it gets a chance to say good-bye. Its pid."""
@@ -135,7 +141,7 @@ class DemoWorld:
             return not admin.describe_group(self.kafka, self.group).members
 
         try:
-            _wait(empty, f"group {self.group} to be empty", WORKER_SESSION_SECONDS * 4)
+            wait(empty, f"group {self.group} to be empty", WORKER_SESSION_SECONDS * 4)
         except WaitTimeout as error:
             raise GroupNotEmpty(
                 f"workers of group {self.group} are running",
@@ -160,7 +166,7 @@ class DemoWorld:
                 for number, end in ends.items()
             )
 
-        _wait(folded, "the workers to have folded all of the log", WAIT_SECONDS)
+        wait(folded, "the workers to have folded all of the log", WAIT_SECONDS)
 
     def partitions_of(self, slot: int) -> list[int]:
         """The partitions that the worker of this slot has."""
@@ -223,9 +229,9 @@ class DemoWorld:
         return copy, partition
 
 
-def _wait(condition: Callable[[], bool], what: str, seconds: float) -> None:
+def wait(condition: Callable[[], bool], what: str, seconds: float, *, look_seconds: float = _LOOK_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise WaitTimeout(f"waited {seconds:g} s for {what}", todo="look at the workers' logs, then try again")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(look_seconds)
