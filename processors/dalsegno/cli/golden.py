@@ -155,9 +155,6 @@ def _print(difference: GoldenDifference) -> None:
     for each in (difference, difference.led_to):
         if each is not None:
             click.echo(visible(f"line {each.line}: {each.what}"))
-            for sign, line in (("-", each.expected), ("+", each.actual)):
-                if line is not None:
-                    click.echo(f"  {sign} {cell(dumps(line), _LINE_CHARACTERS)}")
     if difference.more:
         click.echo(f"and {difference.more} more lines differ")
 

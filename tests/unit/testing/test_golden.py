@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,16 @@ def test_the_fixture_fails_where_a_decision_changed_and_says_which(
     failed.stdout.fnmatch_lines(["*test_decides.jsonl, line 1: another configuration: WORKFLOW*"])
     assert reference.read_bytes() == before
     pytester.runpytest_inprocess("-q", "-k", "forgets").assert_outcomes(passed=1, errors=1)
+
+
+def test_the_test_that_the_page_shows_passes_and_fails_as_it_says(pytester: pytest.Pytester) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "golden.md").read_text("utf-8")
+    [shown] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    [plugins] = re.findall(r"^ {4}(pytest_plugins = .*)$", page, re.M)
+    pytester.makeconftest(plugins)
+    pytester.makepyfile(test_mine=shown)
+    pytester.path.joinpath("workflow.yaml").write_text(WORKFLOW)
+    pytester.runpytest_subprocess("-p", "no:randomly").assert_outcomes(failed=1)
+    pytester.runpytest_subprocess("-p", "no:randomly", "--golden-update").assert_outcomes(passed=1)
+    assert pytester.path.joinpath("golden", "test_mine", "test_my_agent.jsonl").exists()
+    pytester.runpytest_subprocess("-p", "no:randomly").assert_outcomes(passed=1)
