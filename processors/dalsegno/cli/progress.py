@@ -20,6 +20,9 @@ OBJECT_EVERY_SECONDS = 1.0
 # More bars than fit on a screen tell less than one.
 MAX_BARS = 16
 
+ALL = -1
+"""In the place of a partition: what is counted is not in partitions, or all of them are shown as one."""
+
 Show = Callable[[list[Progress]], None]
 
 
@@ -92,7 +95,8 @@ class _Lines:
         rate = max(0, records - self._records) / (now - self._last)
         left = sum(max(0, part.bound - part.position) for part in parts)
         done = sum(part.done for part in parts)
-        note(f"{self._title}: {records} records, {rate:.0f}/s, {left} left, {done} of {len(parts)} partitions done")
+        text = f"{self._title}: {records} records, {rate:.0f}/s, {left} left"
+        note(text if parts[0].partition == ALL else f"{text}, {done} of {len(parts)} partitions done")
         self._last, self._records = now, records
 
 
@@ -116,7 +120,7 @@ def _bars(title: str) -> Iterator[Show]:
         rows = parts if len(parts) <= MAX_BARS else _together(parts)
         for part in rows:
             if part.partition not in tasks:
-                name = title if part.partition < 0 else f"partition {part.partition}"
+                name = title if part.partition == ALL else f"partition {part.partition}"
                 tasks[part.partition] = progress.add_task(name, total=part.bound - part.start, rate="")
             task = tasks[part.partition]
             speed = progress.tasks[progress.task_ids.index(task)].speed
@@ -131,4 +135,4 @@ def _together(parts: list[Progress]) -> list[Progress]:
     """All partitions as one bar."""
     start = sum(part.start for part in parts)
     position = sum(min(part.position, part.bound) for part in parts)
-    return [Progress(-1, start, position, sum(part.bound for part in parts), all(part.done for part in parts))]
+    return [Progress(ALL, start, position, sum(part.bound for part in parts), all(part.done for part in parts))]

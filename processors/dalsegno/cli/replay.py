@@ -102,6 +102,12 @@ def plan(
 )
 @click.option("--slot", type=click.IntRange(0, 255), help="Slot of the worker (default: the first free one).")
 @of_sessions
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of sessions: so many processes (default: one for each core, for more than 8 sessions).",
+)
 @bisect_exit
 @pass_context
 def run(
@@ -116,6 +122,7 @@ def run(
     timeout_seconds: float,
     slot: int | None,
     chosen_sessions: Chosen,
+    jobs: int | None,
 ) -> int:
     """Carry out a stored plan, or plan, show, ask and carry out in one go. Of sessions (full, inference-skipping,
     simulation): replay their decisions, and show where they differ. Exit code 0: equal · 3: something differs.
@@ -128,7 +135,7 @@ def run(
     if mode in SESSION_MODES:
         if replay_id is not None or holes or no_worker:
             raise Usage("options of offsets with a mode of sessions", wanted="--session, --workflow or --all")
-        run_sessions(ctx, mode, start, chosen_sessions)
+        run_sessions(ctx, mode, start, chosen_sessions, jobs=jobs)
     _no_sessions(chosen_sessions)
     conductor = conductor_of(ctx)
     if replay_id is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
-import msgspec
 
 from dalsegno.cli.answers import say_positions
 from dalsegno.cli.bisect_exit import Judged
@@ -17,23 +16,27 @@ from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context
 from dalsegno.cli.divergence_text import divergence_lines
 from dalsegno.cli.output import emit, note, visible
-from dalsegno.errors import NegativeVerdict, NotFound, NotReconstructable, Usage
-from dalsegno.harness.files import load, load_policy
+from dalsegno.cli.progress import ALL, bars
+from dalsegno.cli.replay_jobs import jobs_for, spread
+from dalsegno.cli.session_fork import parse_label
+from dalsegno.errors import NegativeVerdict, NotReconstructable, Usage
 from dalsegno.harness.opening import Options, open_ports
 from dalsegno.harness.performing import Ports
-from dalsegno.harness.sessions import StoredContents
+from dalsegno.harness.sessions import StoredContents, configuration_in_log
 from dalsegno.log.publisher import Publisher
+from dalsegno.model.ids import SEQ_MAX
 from dalsegno.model.records import Event
-from dalsegno.orchestration.configuration import PinnedDocument, pinned
-from dalsegno.orchestration.documents import Document, Policy, Workflow
+from dalsegno.orchestration.configuration import PinnedDocument
 from dalsegno.readers.datasets.choosing import Wanted, chosen
 from dalsegno.readers.lineage import counting_events
 from dalsegno.readers.local import LocalReader
-from dalsegno.replay.check import Override
+from dalsegno.replay.changes import Changes
 from dalsegno.replay.compared import compare_run
+from dalsegno.replay.execute import Progress
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.rerun import Strategy
-from dalsegno.replay.session_replay import MODES, Asked, Replayed, overriding, plan_of, replay_session
+from dalsegno.replay.session_replay import KEPT, MODES, POLICY_DIGESTS, Asked, Replayed, plan_of, replay_session
+from dalsegno.settings import Settings
 from dalsegno.storage.blobs import Blobs
 
 SESSION_MODES: Final = ("full", "inference-skipping", "simulation")
@@ -48,6 +51,7 @@ _OPTIONS: Final = (
         help="Of sessions: which.",
     ),
     click.option("--workflow", metavar="NAME", help="Sessions of this workflow."),
+    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Of sessions: those with this label."),
     click.option("--all", "everything", is_flag=True, help="All sessions."),
     click.option("--until", type=click.IntRange(1), metavar="SEQ", help="Look at nothing behind this event."),
     click.option(
@@ -86,6 +90,7 @@ class Chosen(NamedTuple):
 
     sessions: tuple[str, ...]
     workflow: str | None
+    labels: tuple[str, ...]
     everything: bool
     until: int | None
     inference: Any
@@ -101,7 +106,12 @@ class Chosen(NamedTuple):
     @property
     def named(self) -> bool:
         """Whether any session is meant."""
-        return bool(self.sessions or self.workflow or self.everything)
+        return bool(self.sessions or self.workflow or self.labels or self.everything)
+
+    @property
+    def wanted(self) -> Wanted:
+        pairs = tuple((label.key, label.value) for label in map(parse_label, self.labels))
+        return Wanted(ids=self.sessions, workflow=self.workflow, labels=pairs)
 
 
 def of_sessions(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,75 +158,160 @@ def plan_sessions(ctx: Context, mode: str, start: str | None, given: Chosen) -> 
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
-def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen) -> None:
-    """Raises Judged: 0 all are equal, 3 something differs, 1 something could not be compared."""
+def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, *, jobs: int | None = None) -> None:
+    """Raises Judged: 0 all are equal, 3 something differs, 1 something could not be compared. Nothing is shown before
+    all are replayed."""
     _check(mode, given)
-    ports = _ports(given)
-    strategy = Strategy(
-        mode=mode, inference=given.inference, tools=given.tools, approvals=given.approvals, on_miss=given.on_miss
-    )
-    documents = _documents(given)
-    results: list[Replayed] = []
+    told = _Told(ctx.settings.model_dump(), mode, start, given)
+    replays = _Replays(told)
+    if jobs is not None and jobs > 1 and replays.alone:
+        raise Usage(
+            f"--jobs {jobs} where somebody is asked or a fork is written",
+            wanted="--jobs 1",
+            todo="leave out --jobs: what is asked for then is asked for one by one",
+        )
     with open_reader(ctx) as reader:
-        for session_id, history in _histories(reader, given):
-            asked = Asked(
-                history=history,
-                strategy=strategy,
-                contents=StoredContents(Blobs(ctx.store)),
-                override=_override(given, documents),
-                ports=ports,
-                start=_seq(start, session_id),
-                until=given.until,
-            )
-            result = _one(ctx, asked, documents, given)
-            results.append(result)
-            _show(ctx, result)
+        lengths = _lengths(reader, given)
         say_positions(reader)
-    if not results:
+    if not lengths:
         raise Usage(
             "no session fits", wanted="--session ID, --workflow NAME or --all", todo="see dalsegno session list"
         )
+    many = 1 if replays.alone else jobs_for(jobs, len(lengths))
+    found = map(replays.one, lengths) if many == 1 else spread(_open, told, list(lengths), many)
+    results = list(_watched(found, lengths))
+    for result in results:
+        _show(ctx, result)
     if ctx.output == "json":
         emit(ctx, [each.as_data() for each in results])
     _summary(ctx, results)
     differs = any(each.diverged for each in results)
     whole = all(each.verdict != "NOT_COMPARED" for each in results)
     code = NegativeVerdict.exit_code if differs else 0 if whole else NotReconstructable.exit_code
-    raise Judged(differs=differs if whole or differs else None, code=code)
+    # What was served inexactly is no proof of a difference, nor of none.
+    judged = differs if (whole or differs) and not any(each.tainted for each in results) else None
+    raise Judged(differs=judged, code=code)
 
 
-def _one(ctx: Context, asked: Asked, documents: Sequence[PinnedDocument], given: Chosen) -> Replayed:
-    """A run that asks anybody again, or decides by other documents, is written as a fork; all else writes nothing."""
-    writes = asked.strategy.mode == "full" and (given.inference != "recorded" or documents)
-    if not writes:
-        return replay_session(asked)
-    result = Replayed(asked.session_id, asked.strategy.mode, str(asked.strategy), events=len(asked.history))
-    at = asked.start if asked.start > 1 else _first_turn(asked.history)
-    with Publisher(ctx.kafka, prefix=ctx.prefix, blobs=Blobs(ctx.store)) as publisher:
-        forked = run_in_fork(
-            publisher, asked.session_id, at, asked.strategy, asked.ports, documents=documents,
-            purpose="WHAT_IF" if documents else "DATASET",
+def _lengths(reader: LocalReader, given: Chosen) -> dict[str, int]:
+    """The sessions that fit, in their order, with their numbers of events."""
+    found = {}
+    for each in chosen(reader, given.wanted):
+        if each.row.held_reason is not None:
+            note(f"{visible(each.session_id)} is held at {each.row.held_seq}: {each.row.held_reason}")
+        if each.row.last_seq:
+            found[each.session_id] = each.row.last_seq
+    return found
+
+
+def _watched(results: Iterable[Replayed], lengths: Mapping[str, int]) -> Iterator[Replayed]:
+    """Shows the progress, in events; of an interrupted replay, how many sessions it got through."""
+    done, events, total = 0, 0, sum(lengths.values())
+    try:
+        with bars("replay") as show:
+            for result, length in zip(results, lengths.values(), strict=True):
+                done, events = done + 1, events + length
+                show([Progress(ALL, 0, events, total, done == len(lengths))])
+                yield result
+    except KeyboardInterrupt:
+        note(f"{done} of {len(lengths)} sessions were replayed; nothing of them is kept")
+        raise
+
+
+class _Told(NamedTuple):
+    """What a process is told of a replay. ``settings``: by their names."""
+
+    settings: dict[str, Any]
+    mode: str
+    start: str | None
+    given: Chosen
+
+
+def _open(told: _Told) -> Callable[[str], Replayed]:
+    """In a process of its own: what replays a session."""
+    return _Replays(told).one
+
+
+class _Replays:
+    """Replays sessions one by one. ``alone``: it asks somebody or writes forks, which is done in one process."""
+
+    def __init__(self, told: _Told) -> None:
+        self._ctx = Context(Settings(**told.settings))
+        self._start, self._given = told.start, told.given
+        given = told.given
+        self._ports = _ports(given)
+        self._strategy = Strategy(
+            mode=told.mode, inference=given.inference, tools=given.tools, approvals=given.approvals,
+            on_miss=given.on_miss,
         )  # fmt: skip
-    compared = compare_run(forked.recorded, forked.result.events, config=bool(documents))
-    result.fork, result.snapped_back = forked.session_id, forked.boundary.snapped_back
-    result.counts, result.inexact = forked.result.counts, forked.result.inexact
-    result.left_over, result.stopped = len(forked.result.left_over), forked.result.stopped
-    result.compared, result.equal = compared.compared, compared.equal
-    result.diverged, result.divergences = len(compared.divergences), compared.divergences[:20]
-    result.identity = forked.events[-1].hash.hex()
-    return result.settle()
+        self._changes = Changes(policy=given.policy, workflow=given.workflow_file, model=given.model)
+        self.alone = self._ports is not None or self._writes
+
+    @cached_property
+    def _reader(self) -> LocalReader:
+        return open_reader(self._ctx)  # open as long as the process lives: it only reads
+
+    @property
+    def _writes(self) -> bool:
+        """Whether forks are written: where a full replay asks anybody again, or decides by other documents."""
+        return self._strategy.mode == "full" and (self._strategy.inference != "recorded" or bool(self._changes))
+
+    def one(self, session_id: str) -> Replayed:
+        history = list(counting_events(self._reader, session_id))
+        blobs = Blobs(self._ctx.store)
+        pinned = configuration_in_log(history, blobs) if self._changes else None
+        asked = Asked(
+            history=history,
+            strategy=self._strategy,
+            contents=StoredContents(blobs),
+            override=None if pinned is None else self._changes.override,
+            ports=self._ports,
+            start=_seq(self._start, session_id),
+            until=self._given.until,
+            changed="" if pinned is None else self._changes.told(pinned),
+        )
+        try:
+            if self._writes:
+                return self._fork(asked, [] if pinned is None else self._changes.of(pinned))
+            return replay_session(asked)
+        except NotReconstructable as error:  # of one session; the others are replayed
+            result = Replayed(session_id, self._strategy.mode, asked.told, events=len(history), stopped=error.found)
+            seq = error.data.get("seq")
+            if seq is not None:
+                result.unreconstructable = (seq, error.found)
+            return result
+
+    def _fork(self, asked: Asked, documents: Sequence[PinnedDocument]) -> Replayed:
+        result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(asked.history))
+        at = asked.start if asked.start > 1 else _first_turn(asked.history)
+        with Publisher(self._ctx.kafka, prefix=self._ctx.prefix, blobs=Blobs(self._ctx.store)) as publisher:
+            forked = run_in_fork(
+                publisher, asked.session_id, at, asked.strategy, asked.ports, documents=documents,
+                purpose="WHAT_IF" if documents else "DATASET",
+            )  # fmt: skip
+        compared = compare_run(
+            forked.recorded, forked.result.events, config=bool(documents),
+            ignore=POLICY_DIGESTS if documents else frozenset(),
+        )  # fmt: skip
+        result.fork, result.snapped_back = forked.session_id, forked.boundary.snapped_back
+        result.counts, result.inexact = forked.result.counts, forked.result.inexact
+        result.left_over, result.stopped = len(forked.result.left_over), forked.result.stopped
+        result.compared, result.equal = compared.compared, compared.equal
+        result.diverged, result.divergences = len(compared.divergences), compared.divergences[:KEPT]
+        result.identity = forked.events[-1].hash.hex()
+        return result.settle()
 
 
 def _first_turn(history: Sequence[Event]) -> int:
-    found = next((event for event in history if event.type == "TurnStarted"), None)
+    own = history[-1].session_id  # a fork's seqs are those behind its ancestors'
+    found = next((event for event in history if event.type == "TurnStarted" and event.session_id == own), None)
     if found is None:
         raise NotReconstructable("the session never began a turn", wanted="a session with a turn to begin again from")
     return found.seq
 
 
 def _histories(reader: LocalReader, given: Chosen) -> Iterator[tuple[str, list[Event]]]:
-    wanted = Wanted(ids=given.sessions, workflow=given.workflow)
-    for found in chosen(reader, wanted):
+    for found in chosen(reader, given.wanted):
         history = list(counting_events(reader, found.session_id))
         if history:
             if found.row.held_reason is not None:
@@ -224,21 +319,19 @@ def _histories(reader: LocalReader, given: Chosen) -> Iterator[tuple[str, list[E
             yield found.session_id, history
 
 
-def _none_fits() -> NotFound:
-    return NotFound("no session fits", wanted="a session of this machine's shards", todo="see dalsegno session list")
-
-
 def _check(mode: str, given: Chosen) -> None:
-    if given.tools == "execute" and mode != "simulation":
+    if not given.named:
+        raise Usage("no session is named", wanted="--session ID, --workflow NAME, --label KEY=VALUE or --all")
+    if given.tools != "receipts" and mode != "simulation":
         raise Usage(
-            f"--tools execute with --mode {mode}", wanted="--mode simulation", todo="tool code runs nowhere else"
+            f"--tools {given.tools} with --mode {mode}", wanted="--mode simulation", todo="tool code runs nowhere else"
         )
     if given.tools == "execute" and not given.tools_from:
         raise Usage("--tools execute without tools", wanted="--tools-from CODE", todo="name the tools that may run")
     asks = given.inference != "recorded"
     if asks and not given.providers:
         raise Usage(f"--inference {given.inference} without a model", wanted="--provider [NAME=]KIND:VALUE")
-    if mode == "inference-skipping" and (asks or given.tools != "receipts"):
+    if mode == "inference-skipping" and asks:
         raise Usage("--mode inference-skipping takes everything from the record", wanted="--mode full or simulation")
 
 
@@ -247,7 +340,7 @@ def _seq(start: str | None, session_id: str) -> int:
     if start is None or start == "earliest":
         return 1
     text = start.removeprefix(f"session:{session_id}@")
-    if not text.isdigit() or not int(text):
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:20]) <= SEQ_MAX:
         raise Usage(f"--from {start}", wanted="a SEQ, or session:ID@SEQ of the session", todo="correct it")
     return int(text)
 
@@ -259,35 +352,6 @@ def _ports(given: Chosen) -> Ports | None:
     if not asks and not acts:
         return None
     return open_ports(Options(tools=given.tools_from, providers=given.providers if asks else ())).ports
-
-
-def _documents(given: Chosen) -> list[PinnedDocument]:
-    found: list[PinnedDocument] = []
-    for kind, document in _loaded(given):
-        found.append(pinned(kind, document, document.name, document.version))
-    return found
-
-
-def _loaded(given: Chosen) -> Iterator[tuple[Any, Policy | Workflow]]:
-    if given.policy is not None:
-        yield "POLICY", load_policy(given.policy)
-    if given.workflow_file is not None:
-        yield "WORKFLOW", load(given.workflow_file).workflow
-
-
-def _override(given: Chosen, documents: Sequence[PinnedDocument]) -> Override | None:
-    read: dict[str, Document] = {kind.lower(): document for kind, document in _loaded(given)}
-    model = given.model
-    plain = overriding(**read) if documents else None
-    if model is None:
-        return plain
-
-    def with_model(configuration: Any) -> Any:
-        found = configuration if plain is None else plain(configuration)
-        agents = {name: msgspec.structs.replace(agent, model=model) for name, agent in found.workflow.agents.items()}
-        return msgspec.structs.replace(found, workflow=msgspec.structs.replace(found.workflow, agents=agents))
-
-    return with_model
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
