@@ -1,0 +1,156 @@
+"""`dalsegno replay plan|run` of sessions, over the shards of one machine: no broker is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dalsegno.harness.tools import load_tools
+from dalsegno.model.records import Event
+from dalsegno.testing import simulate
+from dalsegno.testing.builder import SessionBuilder
+from reader_lab import House
+
+Say = Callable[..., tuple[str, str]]
+
+WORKFLOW = """
+name: one
+agents: {a: {provider: model, model: small, prompt: main}}
+stages:
+  - {name: work, agent: a, tools: [look], validators: [said]}
+prompts: {main: "Task: {goal}"}
+validators: [{name: said, predicate: 'output != ""'}]
+"""
+SCRIPT = """
+- match: work.1/t1/i
+  calls: [{name: look, arguments: {what: x}}]
+- match: work.1/t2/i
+  calls: [{name: look, arguments: {what: z}}]
+- match: work.1/t3/i
+  text: done
+"""
+TOOLS = '''
+from dalsegno.harness.tools import tool
+
+@tool(effect="READ")
+def look(what: str) -> str:
+    """Look at something."""
+    return f"saw {what}"
+'''
+DENY = "name: stricter\nrules: [{id: deny-z, decision: DENY, when: 'call.arguments.what == \"z\"'}]\n"
+MODES = ("inference-skipping", "full", "simulation")
+
+
+@pytest.fixture(autouse=True)
+def recorded(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """s-1 and s-2 are alike."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("workflow", WORKFLOW), ("script", SCRIPT), ("policy", DENY)):
+        Path(f"{name}.yaml").write_text(text)
+    Path("tools.py").write_text(TOOLS)
+    found = simulate("workflow.yaml", goal="find it", script="script.yaml", tools=load_tools("tools.py"))
+    assert found.outcome == "SUCCESS"
+    house.shard([record for name in ("s-1", "s-2") for record in session(name, found.events)])
+    return found.events
+
+
+def session(name: str, events: list[Event]) -> list[Any]:
+    builder = SessionBuilder(name, profile="STRICT")
+    for event in events:
+        body = {field: value for field, value in event.body.items() if field != "meta"}
+        builder.append(event.type, meta={"origin": event.meta["origin"]}, **body)
+    return list(builder.records)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_session_that_is_decided_as_it_was_is_equal(say: Say, mode: str) -> None:
+    out, err = say("replay", "run", "--mode", mode, "--session", "s-1")
+    assert f"s-1  {mode}  EQUAL" in out
+    assert "identity" in err
+    [found] = json.loads(say("-o", "json", "replay", "run", "--mode", mode, "--session", "s-1")[0])
+    assert (found["verdict"], found["diverged"], found["divergences"], found["tainted"]) == ("EQUAL", 0, [], False)
+    say("replay", "run", "--mode", mode, "--session", "s-1", "--bisect-exit")
+
+
+def test_a_session_whole_workflow_or_all_are_chosen_and_none_by_accident(say: Say) -> None:
+    for chosen in (("--session", "s-1", "--session", "s-2"), ("--workflow", "one"), ("--all",)):
+        lines = say("-o", "jsonl", "replay", "run", "--mode", "inference-skipping", *chosen)[0].splitlines()
+        assert [json.loads(line)["session"] for line in lines] == ["s-1", "s-2"]
+    for verb in ("run", "plan"):
+        assert "--session" in say("replay", verb, "--mode", "inference-skipping", code=2)[1]
+    say("replay", "run", "--mode", "inference-skipping", "--workflow", "other", code=2)
+    say("replay", "run", "--mode", "inference-skipping", "--session", "nobody", code=4)
+
+
+@pytest.mark.parametrize("mode", ["inference-skipping", "simulation"])
+def test_what_another_policy_decides_is_shown_first_and_how_many_more(
+    say: Say, mode: str, recorded: list[Event]
+) -> None:
+    seq = [event.seq for event in recorded if event.type == "PolicyEvaluated"][1]
+    arguments = ("replay", "run", "--mode", mode, "--on-miss", "stop", "--session", "s-1", "--policy", "policy.yaml")
+    out, _ = say(*arguments, code=3)
+    assert f"seq {seq}  PolicyEvaluated (D)  CONFIG  work.1/t2/c0/d1" in out
+    assert "/decision  - ALLOW" in out
+    assert "+ DENY" in out
+    assert ("and 1 more" in out) == (mode == "simulation") or "more" in out
+
+
+def test_identities_say_by_which_documents(say: Say) -> None:
+    def identity(*options: str, code: int = 0) -> str:
+        out = say(
+            "-o", "json", "replay", "run", "--mode", "inference-skipping", "--session", "s-1", *options, code=code
+        )
+        return str(json.loads(out[0])[0]["identity"])
+
+    same = Path("same.yaml")
+    same.write_text("name: same\n")
+    found = {identity(), identity("--policy", "policy.yaml", code=3), identity("--policy", "same.yaml")}
+    found |= {identity("--from", "20"), identity("--until", "20")}
+    assert len(found) == 5
+    assert identity() in found
+
+
+def test_another_workflow_is_taken_with_the_prompts_that_it_names(say: Say) -> None:
+    Path("other.yaml").write_text(WORKFLOW.replace("Task: ", "Do: "))
+    arguments = ("replay", "run", "--mode", "inference-skipping", "--session", "s-1", "--workflow-file")
+    assert "ContextPackBuilt (D)  CONFIG  work.1/t1/p" in say(*arguments, "other.yaml", code=3)[0]
+    say(*arguments, "workflow.yaml")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--tools", "execute", "--tools-from", "tools.py"),
+        ("--inference", "rerun"),
+        ("--from", "nowhere"),
+        ("--from", "session:s-2@4"),
+        ("--tools", "simulate"),
+    ],
+)
+def test_what_a_mode_does_not_do_is_refused(say: Say, options: tuple[str, ...]) -> None:
+    say("replay", "run", "--mode", "inference-skipping", "--session", "s-1", *options, code=2)
+    say("replay", "run", "--mode", "full", "--session", "s-1", *options, code=2)
+
+
+def test_tools_are_executed_in_a_simulation_that_names_them(say: Say) -> None:
+    out, _ = say(
+        "-o", "json", "replay", "run", "--mode", "simulation", "--session", "s-1", "--tools", "execute",
+        "--tools-from", "tools.py",
+    )  # fmt: skip
+    [found] = json.loads(out)
+    assert (found["verdict"], found["rerun"], found["simulated"]) == ("EQUAL", 2, 0)
+
+
+def test_a_plan_counts_and_keeps_nothing(say: Say) -> None:
+    [one, two] = json.loads(say("-o", "json", "replay", "plan", "--mode", "full", "--all")[0])
+    assert (one["session"], two["session"], one["inferences"], one["tool_results"]) == ("s-1", "s-2", 3, 2)
+
+
+def test_the_modes_say_what_they_do(say: Say) -> None:
+    out, _ = say("replay", "modes")
+    for mode in MODES:
+        assert f"{mode}:" in out
