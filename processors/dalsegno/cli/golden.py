@@ -19,6 +19,7 @@ from dalsegno.cli.output import cell, dumps, emit, note, visible
 from dalsegno.errors import Conflict, Failed, NegativeVerdict, NotFound, Usage
 from dalsegno.replay.golden import GoldenDifference, Line, compare, read, written
 from dalsegno.storage.files import write_atomically
+from dalsegno.storage.object_store import os_errors
 
 _LINES_SHOWN: Final = 40
 _LINE_CHARACTERS: Final = 240
@@ -114,10 +115,12 @@ def _read(file: Path) -> list[Line]:
 
 def _write(file: Path, lines: list[Line], session: str | None) -> None:
     head = lines[0] if session is None else {**lines[0], "session": session}
-    try:
+    if not file.parent.is_dir():
+        raise Usage(
+            f"there is no folder {file.parent}", wanted="a folder that is there", todo="make it, or name another"
+        )
+    with os_errors(f"write {file}"):
         write_atomically(file, written([head, *lines[1:]]))
-    except OSError as error:
-        raise Usage(f"could not write {file}: {error.strerror}", wanted="a file in a folder that is there") from error
 
 
 # --- telling ----------------------------------------------------------------------------------------------------------

@@ -159,16 +159,20 @@ def read(content: bytes, where: str) -> list[Line]:
     for number, text in enumerate(content.splitlines(), 1):
         try:
             line = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _bad(where, number, f"no JSON: {error}") from error
-        if not isinstance(line, dict):
-            raise _bad(where, number, "no JSON object")
+        if not isinstance(line, dict) or any(not isinstance(line.get(name, {}), dict) for name in _OBJECTS):
+            raise _bad(where, number, "no line of a golden reference")
         lines.append(line)
-    if not lines or lines[0].get("golden") != FORMAT:
+    if not lines or lines[0].get("golden") != FORMAT or not isinstance(lines[0].get("session", ""), str):
         raise _bad(where, 1, f'no line with "golden": {FORMAT}')
     if "end" not in lines[-1]:
         raise _bad(where, len(lines), 'no line with "end": the file was cut off')
     return lines
+
+
+_OBJECTS: Final = ("configuration", "says")
+"""Where a line has them, they are JSON objects."""
 
 
 def _bad(where: str, line: int, found: str) -> BadInputFile:

@@ -265,3 +265,12 @@ def test_a_simulation_asks_reporters_files_and_people_that_are_given(say: Say) -
         assert "SessionCompleted" in text
         say("golden", "check", f"{way}.jsonl", *given, "--approvals", way)
     say("golden", "check", "grant.jsonl", *given, "--approvals", "deny", code=3)
+
+
+def test_a_session_whose_documents_are_nowhere_is_no_reference(house: House, say: Say) -> None:
+    bare = SessionBuilder("bare").begin()
+    bare.append("TurnStarted", turn_id="t1")
+    house.shard(bare.records)
+    _, err = say("golden", "record", "bare", "--output", "no.jsonl", code=1)
+    assert "is missing" in err
+    assert not Path("no.jsonl").exists()

@@ -72,6 +72,24 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
         read(content.replace(b'{"decision": 1', b'{"decision" 1', 1), "g")
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"golden": 1, "session": 7}\n{"end": 0}', 1),
+        ('{"golden": 1, "configuration": "x"}\n{"end": 0}', 1),
+        ('{"golden": 2}\n{"end": 0}', 1),
+        ('{"golden": 1}\n{"says": []}\n{"end": 0}', 2),
+        ('{"golden": 1}\n[]\n{"end": 0}', 2),
+        ('{"golden": 1}\n' + "[" * 100_000, 2),
+        ("", 1),
+        ("\xff", 1),
+    ],
+)
+def test_what_is_no_reference_is_named_by_its_line(text: str, line: int) -> None:
+    with pytest.raises(BadInputFile, match=f"line {line}: "):
+        read(text.encode("latin-1"), "g")
+
+
 TEST = """
 from conftest import SCRIPT, look
 from dalsegno.testing import simulate
