@@ -21,7 +21,7 @@ from dalsegno.harness.writers import Recorder
 from dalsegno.model.forking import Boundary, fork_point
 from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
-from dalsegno.orchestration.decider import MemoryContents
+from dalsegno.orchestration.decider import MemoryContents, configuration_in_force
 from dalsegno.replay.check import Checked, Checker, Override, configuration_digest
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import Divergence
@@ -175,8 +175,9 @@ def replay_session(asked: Asked) -> Replayed:
 
 
 def is_decided(history: Sequence[Event]) -> bool:
-    """Whether dalsegno's decider decided it (profile STRICT); other sessions are checked on what they say."""
-    return history[0].stub is None and history[0].body.get("profile") == "STRICT"
+    """Whether dalsegno's decider decided it (profile STRICT); other sessions are checked on what they say. One whose
+    creation was erased may have been: it is not taken for one of the others."""
+    return history[0].stub is not None or history[0].body.get("profile") == "STRICT"
 
 
 # --- check ------------------------------------------------------------------------------------------------------------
@@ -244,6 +245,11 @@ def _run(asked: Asked) -> Replayed:
         MemoryContents() if asked.contents is None else asked.contents,
     )
     conductor.take_in(before)
+    try:
+        configuration_in_force(conductor.rows, conductor.contents)
+    except NotReconstructable as error:
+        result.unreconstructable = (behind[0].seq if behind else before[-1].seq, error.found)
+        return result
     recording = Recording.of(behind, before)
     runner = Runner(
         conductor, recording, asked.strategy, asked.ports, override=asked.override, effects=recording.effects,
@@ -279,19 +285,18 @@ def _gap(history: Sequence[Event]) -> tuple[int, str] | None:
 
 def _beginning(asked: Asked) -> tuple[int, int]:
     """The place in the history at which the run begins, and by how many events that is before what was asked for."""
-    starts = [place for place, event in enumerate(asked.history, 1) if event.type == "SessionStarted"]
+    history = asked.history
+    starts = [place for place, event in enumerate(history, 1) if event.type == "SessionStarted" or is_fork(event)]
     if not starts:
         raise NotReconstructable("the session never started", wanted="a session that decided something")
-    if asked.start <= 1:
-        forks = [place for place, event in enumerate(asked.history, 1) if is_fork(event)]
-        return (forks[-1] if forks else starts[0]), 0
-    found = fork_point(asked.history, asked.session_id, asked.start)
-    if not isinstance(found, Boundary):  # before the first turn
-        return starts[0], max(0, asked.start - asked.history[starts[0] - 1].seq - 1)
-    for place, event in enumerate(asked.history, 1):
-        if (event.session_id, event.seq) == (found.session_id, found.at.seq):
-            return place, found.snapped_back
-    raise NotReconstructable(f"seq {found.at.seq} of {found.session_id} is not in this history")
+    # What stands before a fork's own part is not decided again.
+    first = starts[-1]
+    found = fork_point(history, asked.session_id, asked.start) if asked.own_start > first else None
+    if isinstance(found, Boundary):
+        for place in range(first, len(history) + 1):
+            if (history[place - 1].session_id, history[place - 1].seq) == (found.session_id, found.at.seq):
+                return place, found.snapped_back
+    return first, max(0, asked.own_start - first)
 
 
 def _as_one(events: Sequence[Event]) -> list[Event]:
