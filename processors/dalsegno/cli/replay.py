@@ -15,7 +15,9 @@ from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
 from dalsegno.cli.progress import bars
-from dalsegno.cli.replay_sessions import SESSION_MODES, Chosen, of_sessions, plan_sessions, run_sessions, table
+from dalsegno.cli.replay_chosen import SESSION_MODES, Chosen, of_sessions
+from dalsegno.cli.replay_session_text import table
+from dalsegno.cli.replay_sessions import plan_sessions, run_sessions
 from dalsegno.errors import DalsegnoError, Usage
 from dalsegno.replay.execute import Conductor, Progress, bounds_of
 from dalsegno.replay.session_replay import MODES as MODES_TABLE

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, wraps
-from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import click
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from dalsegno.cli.answers import say_positions
 from dalsegno.cli.bisect_exit import Judged
 from dalsegno.cli.common import open_reader
-from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context
-from dalsegno.cli.divergence_text import divergence_lines
 from dalsegno.cli.output import emit, note, visible
 from dalsegno.cli.progress import ALL, bars
+from dalsegno.cli.replay_chosen import Chosen, check_chosen, start_of
 from dalsegno.cli.replay_jobs import jobs_for, spread
-from dalsegno.cli.session_fork import parse_label
+from dalsegno.cli.replay_session_text import show_result, show_summary
 from dalsegno.errors import NegativeVerdict, NotReconstructable, Usage
 from dalsegno.harness.opening import Options, open_ports
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.sessions import StoredContents, configuration_in_log
 from dalsegno.log.publisher import Publisher
-from dalsegno.model.ids import SEQ_MAX
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument
-from dalsegno.readers.datasets.choosing import Wanted, chosen
+from dalsegno.readers.datasets.choosing import chosen
 from dalsegno.readers.lineage import counting_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.replay.changes import Changes
@@ -35,118 +30,20 @@ from dalsegno.replay.compared import compare_run
 from dalsegno.replay.execute import Progress
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.rerun import Strategy
-from dalsegno.replay.session_replay import KEPT, MODES, POLICY_DIGESTS, Asked, Replayed, plan_of, replay_session
+from dalsegno.replay.session_replay import KEPT, POLICY_DIGESTS, Asked, Replayed, plan_of, replay_session
 from dalsegno.settings import Settings
 from dalsegno.storage.blobs import Blobs
-
-SESSION_MODES: Final = ("full", "inference-skipping", "simulation")
-
-_OPTIONS: Final = (
-    click.option(
-        "--session",
-        "sessions",
-        multiple=True,
-        metavar="ID",
-        shell_complete=complete_session,
-        help="Of sessions: which.",
-    ),
-    click.option("--workflow", metavar="NAME", help="Sessions of this workflow."),
-    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Of sessions: those with this label."),
-    click.option("--all", "everything", is_flag=True, help="All sessions."),
-    click.option("--until", type=click.IntRange(1), metavar="SEQ", help="Look at nothing behind this event."),
-    click.option(
-        "--inference",
-        type=click.Choice(["recorded", "rerun", "recorded-else-rerun", "scripted"]),
-        default="recorded",
-        help="Where answers of models come from.",
-    ),
-    click.option(
-        "--tools",
-        type=click.Choice(["receipts", "simulate", "execute"]),
-        default="receipts",
-        help="Where results of tools come from; code runs in a simulation alone.",
-    ),
-    click.option("--tools-from", multiple=True, metavar="CODE", help="The tools: a Python file, or module:name."),
-    click.option(
-        "--approvals", type=click.Choice(["recorded", "deny"]), default="recorded", help="Whether leave of then counts."
-    ),
-    click.option(
-        "--on-miss",
-        type=click.Choice(["fail", "stop", "simulate"]),
-        default="fail",
-        help="What follows where the record has no such fact.",
-    ),
-    click.option("--provider", "providers", multiple=True, metavar="[NAME=]KIND:VALUE", help="As of 'dalsegno run'."),
-    click.option("--model", metavar="NAME", help="Ask this model instead of the agents' own."),
-    click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="What if this were the policy?"),
-    click.option(
-        "--workflow-file", type=click.Path(path_type=Path), metavar="FILE", help="What if this were the workflow?"
-    ),
-)
-
-
-class Chosen(NamedTuple):
-    """What the options say of a replay of sessions."""
-
-    sessions: tuple[str, ...]
-    workflow: str | None
-    labels: tuple[str, ...]
-    everything: bool
-    until: int | None
-    inference: Any
-    tools: Any
-    tools_from: tuple[str, ...]
-    approvals: Any
-    on_miss: Any
-    providers: tuple[str, ...]
-    model: str | None
-    policy: Path | None
-    workflow_file: Path | None
-
-    @property
-    def named(self) -> bool:
-        """Whether any session is meant."""
-        return bool(self.sessions or self.workflow or self.labels or self.everything)
-
-    @property
-    def wanted(self) -> Wanted:
-        pairs = tuple((label.key, label.value) for label in map(parse_label, self.labels))
-        return Wanted(ids=self.sessions, workflow=self.workflow, labels=pairs)
-
-
-def of_sessions(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options; the command is given one ``chosen_sessions`` for all of them."""
-
-    @wraps(command)
-    def with_chosen(*arguments: Any, **options: Any) -> Any:
-        given = Chosen(**{name: options.pop(name) for name in Chosen._fields})
-        return command(*arguments, chosen_sessions=given, **options)
-
-    made: Callable[..., Any] = with_chosen
-    for option in reversed(_OPTIONS):
-        made = option(made)
-    return made
-
-
-def table() -> str:
-    """What each mode does with each class of events, for the help."""
-    lines = []
-    for mode, actions in MODES.items():
-        lines.append(f"{mode}:")
-        lines += [f"  {what}: {action}" for what, action in actions.items()]
-    return "\n".join(lines)
-
 
 # --- plan -------------------------------------------------------------------------------------------------------------
 
 
 def plan_sessions(ctx: Context, mode: str, start: str | None, given: Chosen) -> None:
     """What a replay would look at, and what asking the models again would take. Nothing is kept."""
-    _check(mode, given)
+    check_chosen(mode, given)
     rows = []
     with open_reader(ctx) as reader:
         for session_id, history in _histories(reader, given):
-            rows.append({"session": session_id, "mode": mode, **plan_of(history, _seq(start, session_id))})
+            rows.append({"session": session_id, "mode": mode, **plan_of(history, start_of(start, session_id))})
         say_positions(reader)
     if not rows:
         raise Usage(
@@ -161,7 +58,7 @@ def plan_sessions(ctx: Context, mode: str, start: str | None, given: Chosen) -> 
 def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, *, jobs: int | None = None) -> None:
     """Raises Judged: 0 all are equal, 3 something differs, 1 something could not be compared. Nothing is shown before
     all are replayed."""
-    _check(mode, given)
+    check_chosen(mode, given)
     told = _Told(ctx.settings.model_dump(), mode, start, given)
     replays = _Replays(told)
     if jobs is not None and jobs > 1 and replays.alone:
@@ -181,10 +78,10 @@ def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, *, j
     found = map(replays.one, lengths) if many == 1 else spread(_open, told, list(lengths), many)
     results = list(_watched(found, lengths))
     for result in results:
-        _show(ctx, result)
+        show_result(ctx, result)
     if ctx.output == "json":
         emit(ctx, [each.as_data() for each in results])
-    _summary(ctx, results)
+    show_summary(ctx, results)
     differs = any(each.diverged for each in results)
     whole = all(each.verdict != "NOT_COMPARED" for each in results)
     code = NegativeVerdict.exit_code if differs else 0 if whole else NotReconstructable.exit_code
@@ -214,7 +111,7 @@ def _watched(results: Iterable[Replayed], lengths: Mapping[str, int]) -> Iterato
                 show([Progress(ALL, 0, events, total, done == len(lengths))])
                 yield result
     except KeyboardInterrupt:
-        note(f"{done} of {len(lengths)} sessions were replayed; nothing of them is kept")
+        note(f"{done} of {len(lengths)} sessions were replayed; nothing of them is shown")
         raise
 
 
@@ -266,7 +163,7 @@ class _Replays:
             contents=StoredContents(blobs),
             override=None if pinned is None else self._changes.override,
             ports=self._ports,
-            start=_seq(self._start, session_id),
+            start=start_of(self._start, session_id),
             until=self._given.until,
             changed="" if pinned is None else self._changes.told(pinned),
         )
@@ -319,32 +216,6 @@ def _histories(reader: LocalReader, given: Chosen) -> Iterator[tuple[str, list[E
             yield found.session_id, history
 
 
-def _check(mode: str, given: Chosen) -> None:
-    if not given.named:
-        raise Usage("no session is named", wanted="--session ID, --workflow NAME, --label KEY=VALUE or --all")
-    if given.tools != "receipts" and mode != "simulation":
-        raise Usage(
-            f"--tools {given.tools} with --mode {mode}", wanted="--mode simulation", todo="tool code runs nowhere else"
-        )
-    if given.tools == "execute" and not given.tools_from:
-        raise Usage("--tools execute without tools", wanted="--tools-from CODE", todo="name the tools that may run")
-    asks = given.inference != "recorded"
-    if asks and not given.providers:
-        raise Usage(f"--inference {given.inference} without a model", wanted="--provider [NAME=]KIND:VALUE")
-    if mode == "inference-skipping" and asks:
-        raise Usage("--mode inference-skipping takes everything from the record", wanted="--mode full or simulation")
-
-
-def _seq(start: str | None, session_id: str) -> int:
-    """``SEQ`` or ``session:ID@SEQ``."""
-    if start is None or start == "earliest":
-        return 1
-    text = start.removeprefix(f"session:{session_id}@")
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:20]) <= SEQ_MAX:
-        raise Usage(f"--from {start}", wanted="a SEQ, or session:ID@SEQ of the session", todo="correct it")
-    return int(text)
-
-
 def _ports(given: Chosen) -> Ports | None:
     """Nothing that could touch the outside, unless the options ask for it."""
     asks = given.inference != "recorded"
@@ -352,57 +223,3 @@ def _ports(given: Chosen) -> Ports | None:
     if not asks and not acts:
         return None
     return open_ports(Options(tools=given.tools_from, providers=given.providers if asks else ())).ports
-
-
-# --- what is shown ----------------------------------------------------------------------------------------------------
-
-
-def _show(ctx: Context, result: Replayed) -> None:
-    if ctx.output == "jsonl":
-        emit(ctx, result.as_data())
-    if ctx.output != "text":
-        return
-    click.echo(f"{visible(result.session_id)}  {result.mode}  {result.verdict}  {_said(result)}")
-    for line in divergence_lines(result.divergences[0]) if result.divergences else ():
-        click.echo(f"  {line}")
-    if result.diverged > 1:
-        click.echo(f"  and {result.diverged - 1} more")
-    if result.unreconstructable is not None:
-        seq, why = result.unreconstructable
-        click.echo(f"  cannot be reconstructed from seq {seq}, because {visible(why)}")
-    for reason, count in sorted(result.not_comparable.items()):
-        click.echo(f"  {count} not compared: {visible(reason)}")
-    for said in result.what_if:
-        click.echo(f"  what if: {visible(said)}")
-    if result.stopped is not None:
-        click.echo(f"  stopped: {visible(result.stopped)}")
-    if result.snapped_back:
-        click.echo(f"  began {result.snapped_back} events before what was asked for, at the turn's beginning")
-    if result.fork is not None:
-        click.echo(f"  written as {visible(result.fork)}")
-    if result.tainted:
-        click.echo(f"  tainted: {result.counts.inexact} recorded facts were served that are not exactly those of then")
-
-
-def _said(result: Replayed) -> str:
-    parts = [f"{result.equal} of {result.compared} decisions equal"]
-    if result.derived:
-        parts.append(f"{result.derived} derived")
-    counts = result.counts
-    numbers = (
-        ("exact", counts.exact), ("inexact", counts.inexact), ("asked again", counts.rerun),
-        ("simulated", counts.simulated), ("missed", counts.missed), ("left over", result.left_over),
-    )  # fmt: skip
-    parts += [f"{number} {what}" for what, number in numbers if number]
-    return ", ".join(parts)
-
-
-def _summary(ctx: Context, results: Sequence[Replayed]) -> None:
-    if ctx.output == "text":
-        if len(results) == 1:
-            note(f"identity {results[0].identity}")
-        if len(results) > 1:
-            verdicts = {each.verdict: 0 for each in results}
-            for each in results:
-                verdicts[each.verdict] += 1
-            note(f"{len(results)} sessions: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()))

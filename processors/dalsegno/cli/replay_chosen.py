@@ -1,0 +1,131 @@
+"""Options of ``dalsegno replay plan|run`` for sessions: which ones, from where, and where facts come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from dalsegno.cli.completion import complete_session
+from dalsegno.cli.session_fork import parse_label
+from dalsegno.errors import Usage
+from dalsegno.model.ids import SEQ_MAX
+from dalsegno.readers.datasets.choosing import Wanted
+
+SESSION_MODES: Final = ("full", "inference-skipping", "simulation")
+
+_OPTIONS: Final = (
+    click.option(
+        "--session",
+        "sessions",
+        multiple=True,
+        metavar="ID",
+        shell_complete=complete_session,
+        help="Of sessions: which.",
+    ),
+    click.option("--workflow", metavar="NAME", help="Sessions of this workflow."),
+    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Of sessions: those with this label."),
+    click.option("--all", "everything", is_flag=True, help="All sessions."),
+    click.option("--until", type=click.IntRange(1), metavar="SEQ", help="Look at nothing behind this event."),
+    click.option(
+        "--inference",
+        type=click.Choice(["recorded", "rerun", "recorded-else-rerun", "scripted"]),
+        default="recorded",
+        help="Where answers of models come from.",
+    ),
+    click.option(
+        "--tools",
+        type=click.Choice(["receipts", "simulate", "execute"]),
+        default="receipts",
+        help="Where results of tools come from; code runs in a simulation alone.",
+    ),
+    click.option("--tools-from", multiple=True, metavar="CODE", help="The tools: a Python file, or module:name."),
+    click.option(
+        "--approvals", type=click.Choice(["recorded", "deny"]), default="recorded", help="Whether leave of then counts."
+    ),
+    click.option(
+        "--on-miss",
+        type=click.Choice(["fail", "stop", "simulate"]),
+        default="fail",
+        help="What follows where the record has no such fact.",
+    ),
+    click.option("--provider", "providers", multiple=True, metavar="[NAME=]KIND:VALUE", help="As of 'dalsegno run'."),
+    click.option("--model", metavar="NAME", help="Ask this model instead of the agents' own."),
+    click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="What if this were the policy?"),
+    click.option(
+        "--workflow-file", type=click.Path(path_type=Path), metavar="FILE", help="What if this were the workflow?"
+    ),
+)
+
+
+class Chosen(NamedTuple):
+    """What the options say of a replay of sessions."""
+
+    sessions: tuple[str, ...]
+    workflow: str | None
+    labels: tuple[str, ...]
+    everything: bool
+    until: int | None
+    inference: Any
+    tools: Any
+    tools_from: tuple[str, ...]
+    approvals: Any
+    on_miss: Any
+    providers: tuple[str, ...]
+    model: str | None
+    policy: Path | None
+    workflow_file: Path | None
+
+    @property
+    def named(self) -> bool:
+        """Whether any session is meant."""
+        return bool(self.sessions or self.workflow or self.labels or self.everything)
+
+    @property
+    def wanted(self) -> Wanted:
+        pairs = tuple((label.key, label.value) for label in map(parse_label, self.labels))
+        return Wanted(ids=self.sessions, workflow=self.workflow, labels=pairs)
+
+
+def of_sessions(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options; the command is given one ``chosen_sessions`` for all of them."""
+
+    @wraps(command)
+    def with_chosen(*arguments: Any, **options: Any) -> Any:
+        given = Chosen(**{name: options.pop(name) for name in Chosen._fields})
+        return command(*arguments, chosen_sessions=given, **options)
+
+    made: Callable[..., Any] = with_chosen
+    for option in reversed(_OPTIONS):
+        made = option(made)
+    return made
+
+
+def check_chosen(mode: str, given: Chosen) -> None:
+    """Raises Usage for what a mode does not do."""
+    if not given.named:
+        raise Usage("no session is named", wanted="--session ID, --workflow NAME, --label KEY=VALUE or --all")
+    if given.tools != "receipts" and mode != "simulation":
+        raise Usage(
+            f"--tools {given.tools} with --mode {mode}", wanted="--mode simulation", todo="tool code runs nowhere else"
+        )
+    if given.tools == "execute" and not given.tools_from:
+        raise Usage("--tools execute without tools", wanted="--tools-from CODE", todo="name the tools that may run")
+    asks = given.inference != "recorded"
+    if asks and not given.providers:
+        raise Usage(f"--inference {given.inference} without a model", wanted="--provider [NAME=]KIND:VALUE")
+    if mode == "inference-skipping" and asks:
+        raise Usage("--mode inference-skipping takes everything from the record", wanted="--mode full or simulation")
+
+
+def start_of(start: str | None, session_id: str) -> int:
+    """``SEQ`` or ``session:ID@SEQ``."""
+    if start is None or start == "earliest":
+        return 1
+    text = start.removeprefix(f"session:{session_id}@")
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:20]) <= SEQ_MAX:
+        raise Usage(f"--from {start}", wanted="a SEQ, or session:ID@SEQ of the session", todo="correct it")
+    return int(text)
