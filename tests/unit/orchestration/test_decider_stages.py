@@ -266,7 +266,9 @@ def test_a_stage_begins_with_what_it_asked_for() -> None:
     assert scene.provide("work.1/q.ok", "EXPIRED") == []
     assert scene.retrieve("work.1/r.kb", b"facts") == turn(T1)
     assert [message["content"] for message in scene.said()[1:]] == [
-        "[retrieved work.1/r.kb]\nfacts", "[answer to work.1/q.ok: EXPIRED]\n", "[answer to work.1/q.how: DECLINED]\n",
+        "[retrieved work.1/r.kb]\nfacts",
+        "[question work.1/q.ok]\nok?", "[answer to work.1/q.ok: EXPIRED]\n",
+        "[question work.1/q.how]\nhow?", "[answer to work.1/q.how: DECLINED]\n",
     ]  # fmt: skip
     check_log(scene)
 

@@ -70,6 +70,7 @@ def test_every_item_is_canonical_json_of_one_chat_message_whatever_was_recorded(
         rendering.rejected(text, text),
         rendering.failed(text, text),
         rendering.retrieved(text, data.draw(st.none() | HOSTILE), content),
+        rendering.asked(text, content),
         rendering.provided(text, "ACCEPTED", content),
         rendering.outputs(text, content),
         rendering.findings(text, "REJECT", data.draw(FINDINGS)),
@@ -143,6 +144,7 @@ EXACT = [
         '{"content":"[retrieved plan.1/r.kb from kb://1]\\nx","role":"user"}',
     ),
     (rendering.retrieved("plan.1/r.kb", None, b"x"), '{"content":"[retrieved plan.1/r.kb]\\nx","role":"user"}'),
+    (rendering.asked("plan.1/q.x", b"How?"), '{"content":"[question plan.1/q.x]\\nHow?","role":"user"}'),
     (
         rendering.provided("plan.1/q.x", "DECLINED", b""),
         '{"content":"[answer to plan.1/q.x: DECLINED]\\n","role":"user"}',

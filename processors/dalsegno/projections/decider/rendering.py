@@ -107,6 +107,11 @@ def retrieved(item_id: str, source_uri: str | None, content: bytes) -> bytes:
     return _message("user", f"[retrieved {text_of(item_id)}{source}]\n{text_of(content)}")
 
 
+def asked(request_id: str, prompt: bytes) -> bytes:
+    """What a person was asked: the answer alone would say nothing."""
+    return _message("user", f"[question {text_of(request_id)}]\n{text_of(prompt)}")
+
+
 def provided(request_id: str, outcome: str, content: bytes) -> bytes:
     return _message("user", f"[answer to {text_of(request_id)}: {outcome}]\n{text_of(content)}")
 

@@ -12,6 +12,7 @@ from dalsegno.projections.decider import rendering
 from dalsegno.projections.decider.calls import close_turn_calls
 from dalsegno.projections.decider.rows import (
     INFERENCE,
+    ITEM,
     LISTED,
     PENDING,
     PIN,
@@ -148,13 +149,19 @@ def _turn_aborted(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> No
 
 
 def _requested(kind: str, id_field: str) -> Callable[[DeciderRows, Head, Event, Keep], None]:
-    def fold(rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
+    def fold(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
         id = bounded(event.body[id_field])
         if len(head.requests) >= LISTED:
             return
         at = event.meta.get("recorded_at") or 0
         rows.put((REQUEST, id), RequestState(kind, "OPEN", at, event.body.get("ttl_ms")))
         head.requests = [*head.requests, id]
+        prompt = event.body.get("prompt")
+        if prompt is not None:
+            put_item(
+                rows, head, keep, id=_asked_id(id), seq=event.seq, kind="MESSAGE", turn=head.turn_ordinal, phase=ASKED,
+                index=2 * _place(head.requests, id), content=rendering.asked(event.body[id_field], content_of(prompt)),
+            )  # fmt: skip
 
     return fold
 
@@ -180,7 +187,7 @@ def _request_done(rows: DeciderRows, head: Head, event: Event, keep: Keep, id: s
         rows.put((REQUEST, id), state)
     put_item(
         rows, head, keep, id=id, seq=event.seq, kind=kind, content=content, turn=head.turn_ordinal, phase=ASKED,
-        index=_place(head.requests, id),
+        index=2 * _place(head.requests, id) + 1,  # behind its question
     )  # fmt: skip
 
 
@@ -189,6 +196,12 @@ def request_recovered(rows: DeciderRows, _head: Head, _event: Event, _keep: Keep
     if state is not None and resolution in ("FAILED", "ABANDONED"):
         state.phase = "GIVEN_UP"
         rows.put((REQUEST, id), state)
+        rows.delete((ITEM, _asked_id(id)))  # a question that nobody answered tells nothing
+
+
+def _asked_id(request_id: str) -> str:
+    """The item that says what a person was asked."""
+    return bounded(f"{request_id}/asked")
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
