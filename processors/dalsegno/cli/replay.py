@@ -110,6 +110,7 @@ def plan(
     metavar="N",
     help="Of sessions: so many processes (default: one for each core, for more than 8 sessions).",
 )
+@click.option("--record", is_flag=True, help="Of sessions: keep what came of it in the topic of replays.")
 @bisect_exit
 @pass_context
 def run(
@@ -125,6 +126,7 @@ def run(
     slot: int | None,
     chosen_sessions: Chosen,
     jobs: int | None,
+    record: bool,
 ) -> int:
     """Carry out a stored plan, or plan, show, ask and carry out in one go. Of sessions (full, inference-skipping,
     simulation): replay their decisions, and show where they differ. Exit code 0: equal · 3: something differs.
@@ -137,7 +139,7 @@ def run(
     if mode in SESSION_MODES:
         if replay_id is not None or holes or no_worker:
             raise Usage("options of offsets with a mode of sessions", wanted="--session, --workflow or --all")
-        run_sessions(ctx, mode, start, chosen_sessions, jobs=jobs)
+        run_sessions(ctx, mode, start, chosen_sessions, jobs=jobs, record=record)
     _no_sessions(chosen_sessions)
     conductor = conductor_of(ctx)
     if replay_id is not None:

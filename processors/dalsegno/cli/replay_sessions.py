@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dalsegno.cli.answers import say_positions
 from dalsegno.cli.bisect_exit import Judged
-from dalsegno.cli.common import open_reader
+from dalsegno.cli.common import open_reader, who
 from dalsegno.cli.context import Context
 from dalsegno.cli.output import emit, note, visible
 from dalsegno.cli.progress import ALL, bars
@@ -16,10 +16,12 @@ from dalsegno.cli.replay_chosen import Chosen, check_chosen, start_of
 from dalsegno.cli.replay_jobs import jobs_for, spread
 from dalsegno.cli.replay_session_text import show_result, show_summary
 from dalsegno.errors import NegativeVerdict, NotReconstructable, Usage
+from dalsegno.harness.clock import SystemClock
 from dalsegno.harness.opening import Options, open_ports
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.sessions import StoredContents, configuration_in_log
 from dalsegno.log.publisher import Publisher
+from dalsegno.log.service_records import write_records
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument
 from dalsegno.readers.datasets.choosing import chosen
@@ -27,10 +29,12 @@ from dalsegno.readers.lineage import counting_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.replay.changes import Changes
 from dalsegno.replay.compared import compare_run
-from dalsegno.replay.execute import Progress
+from dalsegno.replay.execute import Progress, new_replay_id
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.session_records import Told, records_of
 from dalsegno.replay.session_replay import KEPT, POLICY_DIGESTS, Asked, Replayed, plan_of, replay_session
+from dalsegno.replay.store import replays_topic
 from dalsegno.settings import Settings
 from dalsegno.storage.blobs import Blobs
 
@@ -55,10 +59,13 @@ def plan_sessions(ctx: Context, mode: str, start: str | None, given: Chosen) -> 
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
-def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, *, jobs: int | None = None) -> None:
+def run_sessions(
+    ctx: Context, mode: str, start: str | None, given: Chosen, *, jobs: int | None = None, record: bool = False
+) -> None:
     """Raises Judged: 0 all are equal, 3 something differs, 1 something could not be compared. Nothing is shown before
-    all are replayed."""
+    all are replayed, and nothing kept (``record``: in the topic of replays)."""
     check_chosen(mode, given)
+    started_at = SystemClock().now()
     told = _Told(ctx.settings.model_dump(), mode, start, given)
     replays = _Replays(told)
     if jobs is not None and jobs > 1 and replays.alone:
@@ -77,6 +84,8 @@ def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, *, j
     many = 1 if replays.alone else jobs_for(jobs, len(lengths))
     found = map(replays.one, lengths) if many == 1 else spread(_open, told, list(lengths), many)
     results = list(_watched(found, lengths))
+    if record:
+        _record(ctx, given, replays.strategy, start, results, started_at)
     for result in results:
         show_result(ctx, result)
     if ctx.output == "json":
@@ -88,6 +97,17 @@ def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, *, j
     # What was served inexactly is no proof of a difference, nor of none.
     judged = differs if (whole or differs) and not any(each.tainted for each in results) else None
     raise Judged(differs=judged, code=code)
+
+
+def _record(
+    ctx: Context, given: Chosen, strategy: Strategy, start: str | None, results: Sequence[Replayed], started_at: int
+) -> None:
+    """One replay each, told at once, when all of them are over."""
+    for result in results:
+        first = None if start is None else start_of(start, result.session_id)
+        told = Told(new_replay_id(), strategy, who(), started_at, SystemClock().now(), first, given.until)
+        write_records(ctx.kafka, replays_topic(ctx.prefix), records_of(told, result))
+        note(f"recorded as {told.id}")
 
 
 def _lengths(reader: LocalReader, given: Chosen) -> dict[str, int]:
@@ -137,7 +157,7 @@ class _Replays:
         self._start, self._given = told.start, told.given
         given = told.given
         self._ports = _ports(given)
-        self._strategy = Strategy(
+        self.strategy = Strategy(
             mode=told.mode, inference=given.inference, tools=given.tools, approvals=given.approvals,
             on_miss=given.on_miss,
         )  # fmt: skip
@@ -151,7 +171,7 @@ class _Replays:
     @property
     def _writes(self) -> bool:
         """Whether forks are written: where a full replay asks anybody again, or decides by other documents."""
-        return self._strategy.mode == "full" and (self._strategy.inference != "recorded" or bool(self._changes))
+        return self.strategy.mode == "full" and (self.strategy.inference != "recorded" or bool(self._changes))
 
     def one(self, session_id: str) -> Replayed:
         history = list(counting_events(self._reader, session_id))
@@ -159,7 +179,7 @@ class _Replays:
         pinned = configuration_in_log(history, blobs) if self._changes else None
         asked = Asked(
             history=history,
-            strategy=self._strategy,
+            strategy=self.strategy,
             contents=StoredContents(blobs),
             override=None if pinned is None else self._changes.override,
             ports=self._ports,
@@ -172,7 +192,7 @@ class _Replays:
                 return self._fork(asked, [] if pinned is None else self._changes.of(pinned))
             return replay_session(asked)
         except NotReconstructable as error:  # of one session; the others are replayed
-            result = Replayed(session_id, self._strategy.mode, asked.told, events=len(history), stopped=error.found)
+            result = Replayed(session_id, self.strategy.mode, asked.told, events=len(history), stopped=error.found)
             seq = error.data.get("seq")
             if seq is not None:
                 result.unreconstructable = (seq, error.found)

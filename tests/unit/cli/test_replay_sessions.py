@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from dalsegno.cli import replay_sessions
 from dalsegno.harness.tools import load_tools
+from dalsegno.log.codec import decode_record
 from dalsegno.model.records import Event
 from dalsegno.testing import simulate
 from dalsegno.testing.builder import SessionBuilder
-from reader_lab import House
+from reader_lab import PREFIX, House
 
 Say = Callable[..., tuple[str, str]]
 
@@ -154,3 +156,32 @@ def test_the_modes_say_what_they_do(say: Say) -> None:
     out, _ = say("replay", "modes")
     for mode in MODES:
         assert f"{mode}:" in out
+
+
+def test_what_came_of_a_replay_is_recorded_where_that_is_asked_for(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[str, list[tuple[str, bytes]]] = {}
+    monkeypatch.setattr(
+        replay_sessions, "write_records", lambda _, topic, records: written.setdefault(topic, []).extend(records)
+    )
+    arguments = ("replay", "run", "--mode", "simulation", "--on-miss", "stop", "--policy", "policy.yaml", "--session")
+    say(*arguments, "s-1", code=3)
+    assert written == {}
+    _, err = say(*arguments, "s-1", "--record", "--from", "20", code=3)
+    [(topic, records)] = written.items()
+    assert topic == f"{PREFIX}.replays"
+    id = records[0][0].partition(":")[0]
+    assert f"recorded as {id}" in err
+    decoded = {key.removeprefix(f"{id}:"): decode_record(value) for key, value in records}
+    kind, started = decoded["started:0"]
+    assert (kind, started["mode"], started["session_id"], started["from_seq"]) == (
+        "ReplayStarted", "SIMULATION", "s-1", 20,
+    )  # fmt: skip
+    kind, first = decoded["diverged:1"]
+    assert (kind, first["kind"], first["domain_id"]) == ("ReplayDiverged", "CONFIG", "work.1/t2/c0/d1")
+    assert "/decision" in first["aspect"]
+    assert first["expected"] != first["actual"]
+    inexact = [record for kind, record in decoded.values() if "served inexactly" in str(record.get("aspect"))]
+    assert [record["kind"] for record in inexact] == ["PROMPT_DRIFT"]
+    kind, completed = decoded["completed:0"]
+    assert (kind, completed["verdict"]) == ("ReplayCompleted", "DIVERGED")
+    assert completed["diverged"] == len(decoded) - 2 - len(inexact)

@@ -1,0 +1,98 @@
+"""Replays of sessions as records of ``<prefix>.replays``: begun, each difference and inexact result, how it ended. Pure.
+
+Keys: ``<replay id>:started:0``, ``<replay id>:diverged:<n>``, ``<replay id>:completed:0``; a replay is of one session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+import rfc8785
+
+from dalsegno import __version__
+from dalsegno.log.codec import encode_record
+from dalsegno.replay.divergence import ABSENT, Divergence, plain
+from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.session_replay import Replayed
+
+_MODES: Final = {"full": "FULL", "inference-skipping": "INFERENCE_SKIPPING", "simulation": "SIMULATION"}
+
+
+class Told(NamedTuple):
+    """``started_at``, ``ended_at``: microseconds since 1970; ``start``, ``until``: as asked for."""
+
+    id: str
+    strategy: Strategy
+    by: str
+    started_at: int
+    ended_at: int
+    start: int | None = None
+    until: int | None = None
+
+
+def records_of(told: Told, result: Replayed) -> Iterator[tuple[str, bytes]]:
+    """Keys and values, in the order in which they are written."""
+    strategy = told.strategy
+    started = {
+        "replay_id": told.id,
+        "mode": _MODES[result.mode],
+        "session_id": result.session_id,
+        "from_seq": told.start,
+        "to_seq": told.until,
+        "snapshot_id": None,
+        "config_set_digest": None,
+        "code_version": __version__,
+        "inference": _symbol(strategy.inference),
+        "tools": _symbol(strategy.tools),
+        "on_miss": _symbol(strategy.on_miss),
+        "compression": "RECOMPUTE",
+        "started_at": told.started_at,
+        "started_by": told.by,
+    }
+    yield f"{told.id}:started:0", encode_record("ReplayStarted", started)
+    for number, each in enumerate(_differences(result), 1):
+        record = {"replay_id": told.id, "number": number, "session_id": result.session_id, "detail": None, **each}
+        yield f"{told.id}:diverged:{number}", encode_record("ReplayDiverged", record)
+    error = result.stopped if result.unreconstructable is None else result.unreconstructable[1]
+    completed = {
+        "replay_id": told.id,
+        "verdict": result.verdict,
+        "state_digest": None,
+        "events": result.events,
+        "compared": result.compared,
+        "diverged": result.diverged,
+        "completed_at": told.ended_at,
+        "error": error,
+    }
+    yield f"{told.id}:completed:0", encode_record("ReplayCompleted", completed)
+
+
+def _differences(result: Replayed) -> Iterator[dict[str, Any]]:
+    for each in result.divergences:
+        yield {
+            "seq": each.seq,
+            "domain_id": each.subject or None,
+            "kind": each.kind,
+            "aspect": ", ".join(field.pointer or "/" for field in each.fields),
+            "expected": _digest(each, "expected"),
+            "actual": _digest(each, "actual"),
+        }
+    for seq, why in result.inexact:
+        kind = "PROMPT_DRIFT" if why.startswith("the model") else "ORDER"
+        yield {
+            "seq": seq, "domain_id": None, "kind": kind, "aspect": f"served inexactly: {why}",
+            "expected": None, "actual": None,
+        }  # fmt: skip
+
+
+def _digest(divergence: Divergence, side: str) -> bytes | None:
+    """Over the differing values of one side, canonical; None where that side has none."""
+    values = {field.pointer: getattr(field, side) for field in divergence.fields}
+    shown = {pointer: plain(value) for pointer, value in values.items() if value is not ABSENT}
+    return sha256(rfc8785.dumps(shown)).digest() if shown else None
+
+
+def _symbol(name: str) -> str:
+    return name.upper().replace("-", "_")
