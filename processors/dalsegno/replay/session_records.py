@@ -1,4 +1,4 @@
-"""Replays of sessions as records of ``<prefix>.replays``: begun, each difference and inexact result, how it ended. Pure.
+"""Replays of sessions as records of ``<prefix>.replays``: begun, each difference or inexact result, the end. Pure.
 
 Keys: ``<replay id>:started:0``, ``<replay id>:diverged:<n>``, ``<replay id>:completed:0``; a replay is of one session.
 """
