@@ -58,6 +58,8 @@ class Ports:
     tools: Tools | None = None
     reporters: Mapping[str, Reporter] = field(default_factory=dict)
     retriever: Retriever | None = None
+    sleep: Callable[[float], None] = time.sleep
+    """Seconds before another attempt; a simulation does not wait."""
     worker: str = "harness"
     sub_session: Callable[[str, str, bytes, str], SubSessionEnded] | None = None
     """(child session, workflow, goal, call id) -> how it ended. Raises Unfinished."""
@@ -117,7 +119,7 @@ def _infer(work: Work, world: World, ports: Ports, session_id: str) -> Act:
         if provider is None:
             missing = InferenceError("no-provider", f"no provider {request.provider!r} is open here", retryable=False)
             return facts.inference_failed(work.id, work.attempt, missing)
-        time.sleep(delay)
+        ports.sleep(delay)
         began = time.monotonic()
         try:
             answer = provider.complete(request)
@@ -155,7 +157,7 @@ def _run_tool(work: Work, world: World, ports: Ports, session_id: str) -> Act:
     def act() -> NewEvent:
         if tools is None:
             return facts.tool_failed(work.id, work.attempt, ToolFailed("INFRA", "no tools here", not_started=True))
-        time.sleep(delay)
+        ports.sleep(delay)
         started = clock.now()
         try:
             result = tools.run(run)

@@ -88,6 +88,7 @@ def simulate(
         conductor.append(event)
     ports = Ports(
         clock=clock,
+        sleep=lambda _seconds: None,
         providers={"*": _provider(script)},
         tools=ran,
         reporters=reporters or {},
