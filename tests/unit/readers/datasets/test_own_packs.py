@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dalsegno.harness import sessions
 from dalsegno.harness.clock import SystemClock
 from dalsegno.harness.live import Live
 from dalsegno.harness.performing import Ports
@@ -180,6 +181,13 @@ def test_each_row_has_what_the_provider_was_sent(house: House, rules: list[Compr
         assert "[content of 80013 bytes" in json.dumps(last), "what the store holds was not shown"
 
 
+@pytest.fixture
+def goals_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our harness begins nothing with a goal that no agent would be shown whole; another one may."""
+    monkeypatch.setattr(sessions, "INLINE_MAX_BYTES", 1 << 20)
+
+
+@pytest.mark.usefixtures("goals_of_any_size")
 def test_a_goal_that_lies_in_the_store_is_read_from_there(house: House) -> None:
     provider = run(house, goal="g" * 70_000)
     (first, *_) = made_of(house)
@@ -188,6 +196,7 @@ def test_a_goal_that_lies_in_the_store_is_read_from_there(house: House) -> None:
     assert first.prompt[0]["content"].startswith("Work on ggg")
 
 
+@pytest.mark.usefixtures("goals_of_any_size")
 def test_what_the_store_has_lost_leaves_the_rows_out(house: House) -> None:
     run(house, goal="g" * 70_000)
     (lost,) = [path for path in house.store_folder.rglob("*") if path.is_file() and path.read_bytes() == b"g" * 70_000]
