@@ -73,6 +73,7 @@ def test_the_demo_loses_nothing_and_finds_the_planted_byte(demo: Demo) -> None:
     assert FIRST_DIFFERENCE in done.stderr
     session = next(line.split()[-1] for line in done.stderr.splitlines() if " session show " in line)
     assert session.startswith("story-")
+    assert re.search(r" replay run .* --session desk-\S+ --policy \S+/changed/policy\.yaml$", done.stderr, re.MULTILINE)
 
 
 @pytest.mark.long

@@ -34,6 +34,8 @@ class Findings:
     verify_records: int = 0
     digests: dict[str, str] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    other_policy: tuple[str, Path] | None = None
+    """The workflow's session, and the file of the policy that decides otherwise."""
 
     def check(self, what: str, found: Any, wanted: Any = "") -> None:
         """A line of the table; with ``wanted`` it is good or not."""
@@ -64,14 +66,17 @@ def tell_end(ctx: Context, world: DemoWorld, found: Findings, seconds: float, sa
     rows += [{"what": name, "found": round(value, 1), "wanted": None, "good": None} for name, value in rates.items()]
     step(say, 12, f"what came of it ({sessions} sessions in the log; {seconds:.0f} s in all)")
     emit(ctx, rows, _COLUMNS)
-    name = f"{_program()} --data {_shown(world.folder)} --prefix {world.prefix}"
+    name = f"{_program()} --data {shown(world.folder)} --prefix {world.prefix}"
     if not ctx.embedded:
         name += f" --bootstrap-servers {world.kafka.bootstrap_servers}"
     say("")
-    say("Broker and data stay as they are. Three commands to try:")
+    say("Broker and data stay as they are. Commands to try:")
     say(f"   {name} session show {found.session_id}")
     say(f"   {name} session list --has approval")
     say(f"   {name} replay plan --from session:{found.session_id}@20")
+    if found.other_policy is not None:
+        desk, policy = found.other_policy
+        say(f"   {name} replay run --mode inference-skipping --session {desk} --policy {shown(policy)}")
     say(f"and to delete all of it: {_program()} demo --clean")
     wrong = [row["what"] for row in rows if row["good"] is False]
     if wrong:
@@ -87,7 +92,7 @@ def _program() -> str:
     return "dalsegno" if shutil.which("dalsegno") else "./run"
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """A path as one would type it here."""
     try:
         return str(path.relative_to(Path.cwd()))

@@ -262,7 +262,9 @@ def change_the_policy(desk: Desk, found: Findings, say: Say) -> None:
     """One line of the policy is another one: every decision is computed again, and the first that differs is shown."""
     say(f"   policy.yaml  - {LINE}")
     say(f"                + {OTHER_LINE}")
-    other = _with_other_line(desk)
+    policy = _with_other_line(desk)
+    found.other_policy = (desk.session_id, policy)
+    other = _configuration_of(policy.parent)
     # That a policy has another digest says nothing of what it decides.
     checker = Checker(
         StoredContents(Blobs(FolderStore(desk.world.store))),
@@ -282,10 +284,15 @@ def change_the_policy(desk: Desk, found: Findings, say: Say) -> None:
     found.check("first decision of the other policy", what, f"seq {next(judged)} PolicyEvaluated")
 
 
-def _with_other_line(desk: Desk) -> Configuration:
+def _with_other_line(desk: Desk) -> Path:
     copy = desk.folder / "changed"
     shutil.copytree(example(), copy, ignore=shutil.ignore_patterns("__pycache__"))
     policy = copy / "policy.yaml"
     policy.write_text(policy.read_text("utf-8").replace(LINE, OTHER_LINE), "utf-8")
-    loaded = load(copy / "workflow.yaml", tools=[tool.spec for tool in load_tools(str(copy / "tools.py"))])
+    return policy
+
+
+def _configuration_of(folder: Path) -> Configuration:
+    tools = [tool.spec for tool in load_tools(str(folder / "tools.py"))]
+    loaded = load(folder / "workflow.yaml", tools=tools)
     return configuration_of({each.kind: each.content for each in documents(loaded, build("demo"))})
