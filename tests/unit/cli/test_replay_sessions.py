@@ -12,8 +12,9 @@ import pytest
 from dalsegno.cli import replay_sessions
 from dalsegno.harness.tools import load_tools
 from dalsegno.log.codec import decode_record
+from dalsegno.log.kafka import KafkaConfig
 from dalsegno.model.records import Event
-from dalsegno.testing import simulate
+from dalsegno.testing import MemoryLog, MemoryPublisher, simulate
 from dalsegno.testing.builder import SessionBuilder
 from reader_lab import PREFIX, House
 
@@ -48,9 +49,15 @@ MODES = ("inference-skipping", "full", "simulation")
 
 
 @pytest.fixture(autouse=True)
-def recorded(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+def recorded(
+    house: House,
+    say: Say,  # noqa: ARG001  # it takes all settings away first
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[Event]:
     """s-1 and s-2 are alike."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nowhere:1")  # else one would be started
     for name, text in (("workflow", WORKFLOW), ("script", SCRIPT), ("policy", DENY)):
         Path(f"{name}.yaml").write_text(text)
     Path("tools.py").write_text(TOOLS)
@@ -185,3 +192,46 @@ def test_what_came_of_a_replay_is_recorded_where_that_is_asked_for(say: Say, mon
     kind, completed = decoded["completed:0"]
     assert (kind, completed["verdict"]) == ("ReplayCompleted", "DIVERGED")
     assert completed["diverged"] == len(decoded) - 2 - len(inexact)
+
+
+@pytest.fixture
+def log(recorded: list[Event], monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """The sessions' records, in a log that may be written to."""
+    made = MemoryLog(partitions=1)
+    for name in ("s-1", "s-2"):
+        for record in session(name, recorded):
+            made.put(f"{PREFIX}.events", 0, record.key, record.value)
+
+    def publisher(_: KafkaConfig, **options: Any) -> MemoryPublisher:
+        return MemoryPublisher(made, writer="r/1/a", **options)
+
+    monkeypatch.setattr(replay_sessions, "Publisher", publisher)
+    return made
+
+
+def fork_of(found: dict[str, Any], log: MemoryLog) -> list[Event]:
+    with MemoryPublisher(log, prefix=PREFIX, writer="r/2/a") as reader:
+        return reader.events(found["fork"])
+
+
+FULL = ("-o", "json", "replay", "run", "--mode", "full", "--session", "s-1")
+
+
+def test_a_full_replay_by_another_policy_is_written_as_a_fork(say: Say, log: MemoryLog) -> None:
+    [found] = json.loads(say(*FULL, "--on-miss", "stop", "--policy", "policy.yaml", code=3)[0])
+    assert found["divergences"][0]["subject"] == "work.1/t2/c0/d1"
+    written = fork_of(found, log)
+    assert [event.type for event in written[:3]] == ["SessionCreated", "SessionForked", "ConfigPinned"]
+    assert written[1].body["purpose"] == "WHAT_IF"
+    assert "work.1/t2/c0" not in {e.body["tool_call_id"] for e in written if e.type == "ToolCallStarted"}
+
+
+def test_a_full_replay_that_asks_another_model_pins_it_in_its_fork_and_asks_it(say: Say, log: MemoryLog) -> None:
+    options = ("--inference", "rerun", "--provider", "scripted:script.yaml", "--model", "larger", "--on-miss", "stop")
+    [found] = json.loads(say(*FULL, *options, code=3)[0])
+    written = fork_of(found, log)
+    assert found["rerun"] == 3
+    assert {e.body["model"] for e in written if e.type == "InferenceRequested"} == {"larger"}
+    assert written[-1].type == "SessionCompleted"
+    with MemoryPublisher(log, prefix=PREFIX, writer="r/3/a") as reader:
+        assert len(reader.events("s-1")) == found["events"]
