@@ -27,7 +27,7 @@ def folded(builder: SessionBuilder) -> MemoryRows:
     return rows
 
 
-@settings(deadline=None, max_examples=examples(200), suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(80), suppress_health_check=list(HealthCheck))
 @given(created=BODIES["SessionCreated"], events=events_for(DECIDER))
 def test_any_events_make_rows_that_can_be_kept(
     created: dict[str, Any], events: list[tuple[str, dict[str, Any], bool]]

@@ -14,7 +14,7 @@ from dalsegno.testing.strategies import History, histories
 from examples import examples
 from shard_lab import Lab, apply_in_batches, reads
 
-RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(150))
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(60))
 
 
 class NoParents:

@@ -11,7 +11,7 @@ from dalsegno.testing.strategies import History, histories
 from examples import examples
 from shard_lab import folded, reads
 
-RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(40))
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(25))
 
 
 @RELAXED
