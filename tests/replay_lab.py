@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from dalsegno.errors import NotReconstructable
 from dalsegno.model.records import Event
+from dalsegno.orchestration.documents import StageLimits
 from dalsegno.replay.session_replay import Replayed
 from dalsegno.testing.builder import SessionBuilder
 from decider_lab import APPROVE, Scene, stage
@@ -15,7 +16,9 @@ from decider_lab import APPROVE, Scene, stage
 def decided(turns: int = 2, *, approve: bool = False) -> list[Event]:
     """A session that looks and writes in each turn but the last, in which it is done. ``approve``: somebody is asked
     before each write."""
-    found = Scene([stage(validators=["said"])], policy=[APPROVE] if approve else [])
+    found = Scene(
+        [stage(validators=["said"], limits=StageLimits(turns=turns + 1))], policy=[APPROVE] if approve else []
+    )
     for number in range(1, turns):
         found.answer("", ("look", {"what": f"a{number}"}), ("write", {"n": number}))
         found.run(f"work.1/t{number}/c0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -37,7 +38,12 @@ def spread(open_one: Callable[[Any], One], told: Any, session_ids: Sequence[str]
     """
     together = max(1, min(MOST_AT_ONCE, len(session_ids) // (4 * jobs)))
     # Spawned, not forked: a process is handed nothing but what it is told, no connection and no open store.
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (open_one, told))
+    with tempfile.TemporaryDirectory(prefix="dalsegno-replay-") as scratch:
+        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (open_one, told, scratch))
+        yield from _answers(pool, session_ids, together)
+
+
+def _answers(pool: ProcessPoolExecutor, session_ids: Sequence[str], together: int) -> Iterator[Replayed]:
     try:
         for found in pool.map(_replay, session_ids, chunksize=together):
             if isinstance(found, DalsegnoError):
@@ -53,9 +59,10 @@ def spread(open_one: Callable[[Any], One], told: Any, session_ids: Sequence[str]
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(open_one: Callable[[Any], One], told: Any) -> None:
+def _begin(open_one: Callable[[Any], One], told: Any, scratch: str) -> None:
     global _one  # a process has one
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once, without a word: it has nothing to put away
+    tempfile.tempdir = scratch  # however this process ends, what it leaves is taken away
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once, without a word
     _one = open_one(told)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from dalsegno.cli.answers import say_positions
 from dalsegno.cli.bisect_exit import Judged
@@ -83,7 +84,8 @@ def run_sessions(
         )
     many = 1 if replays.alone else jobs_for(jobs, len(lengths))
     found = map(replays.one, lengths) if many == 1 else spread(_open, told, list(lengths), many)
-    results = list(_watched(found, lengths))
+    with replays:
+        results = list(_watched(found, lengths))
     if record:
         _record(ctx, given, replays.strategy, start, results, started_at)
     for result in results:
@@ -153,6 +155,7 @@ class _Replays:
     """Replays sessions one by one. ``alone``: it asks somebody or writes forks, which is done in one process."""
 
     def __init__(self, told: _Told) -> None:
+        self._closing = ExitStack()
         self._ctx = Context(Settings(**told.settings))
         self._start, self._given = told.start, told.given
         given = told.given
@@ -164,9 +167,15 @@ class _Replays:
         self._changes = Changes(policy=given.policy, workflow=given.workflow_file, model=given.model)
         self.alone = self._ports is not None or self._writes
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._closing.close()
+
     @cached_property
     def _reader(self) -> LocalReader:
-        return open_reader(self._ctx)  # open as long as the process lives: it only reads
+        return self._closing.enter_context(open_reader(self._ctx))
 
     @property
     def _writes(self) -> bool:
