@@ -146,6 +146,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+# case C41
 @pytest.mark.parametrize("mode", MODES)
 def test_c41_a_replay_of_all_kinds_touches_nothing_outside(shard: House, mode: str) -> None:
     before = tree(shard.data)
@@ -164,6 +165,7 @@ def test_c41_a_replay_of_all_kinds_touches_nothing_outside(shard: House, mode: s
     assert list((shard.data.parent / "scratch").iterdir()) == []
 
 
+# case C41
 def test_c41_nothing_is_asked_of_a_network(shard: House) -> None:
     """Not by what is written in C either: there is no network."""
     alone = ("unshare", "-rn")
@@ -178,6 +180,7 @@ def test_c41_nothing_is_asked_of_a_network(shard: House) -> None:
     assert next(each["verdict"] for each in results if each["session"] == "long") == "EQUAL"
 
 
+# case C41
 @pytest.mark.parametrize("mode", ["full", "simulation"])
 def test_c41_without_ports_a_miss_has_nobody_to_ask(mode: str) -> None:
     history = [event for event in decided() if event.type != "ToolReceiptRecorded"]
