@@ -27,9 +27,10 @@ def _timed(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def say_position(reader: LocalReader, found: Found) -> None:
-    """Say on stderr what an answer about one session is true at."""
-    note(f"true at {reader.prefix}.events:{found.view.position} ({found.view.source})")
+def say_position(reader: LocalReader, *found: Found) -> None:
+    """Say on stderr what an answer about these sessions is true at: of those of one partition, once."""
+    for position, source in dict.fromkeys((each.view.position, each.view.source) for each in found):
+        note(f"true at {reader.prefix}.events:{position} ({source})")
 
 
 def say_positions(reader: LocalReader) -> None:

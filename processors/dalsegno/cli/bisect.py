@@ -87,8 +87,7 @@ def command(ctx: Context, /, session: str, **options: object) -> None:
         told = Told(found, question, answer)
         tell(ctx, reader, told)
         say_hints(told)
-        for each in both:
-            say_position(reader, each)
+        say_position(reader, *both)
     is_whole = all(each.row.held_reason is None for each in both)
     if answer.flips is None:
         raise Judged(differs=None, code=Failed.exit_code)

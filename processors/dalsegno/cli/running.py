@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ def run_workflow(
 ) -> int:
     """Begin a session, or go on with it where it is in the log: the exit code. ``ports``: as of ``Options``."""
     options = Options(**ports)
-    opened = open_ports(options)
+    opened = _open(options)
     documents = open_documents(workflow, opened.tools)
     pinned_here = _read(documents)
     id_ = str(uuid_utils.uuid7()) if session_id is None else session_id
@@ -75,8 +76,8 @@ def run_workflow(
                 )
             )  # fmt: skip
         running.check(pinned_here)
-        note(f"session {id_}")
         session = publisher.session(id_, source=source)
+        note(f"session {id_}")
         return running.run(
             begin(
                 session, documents, goal=goal, labels=labels, clock=clock, seed=seed, since=since, after=running.see
@@ -87,7 +88,7 @@ def run_workflow(
 def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, ports: Mapping[str, Any]) -> int:
     """Go on with a session: the exit code."""
     options = Options(**ports)
-    opened = open_ports(options)
+    opened = _open(options)
     with _publisher(ctx) as publisher:
         source = shard_source(ctx)
         past = history(publisher, session_id, source)
@@ -105,6 +106,11 @@ def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, po
 
 def _read(documents: Sequence[PinnedDocument]) -> Configuration:
     return configuration_of({each.kind: each.content for each in documents})
+
+
+def _open(options: Options) -> Opened:
+    with redirect_stdout(sys.stderr):
+        return open_ports(options)
 
 
 def _labels(past: Sequence[Event]) -> list[Label]:
@@ -152,7 +158,8 @@ class Running:
         """Run it, print how it ended or what it waits for, and give the exit code."""
         session = session_of(conductor)
         try:
-            with session, self._signals():
+            # What tools print is for people: on stdout is how it ended, and nothing else.
+            with session, self._signals(), redirect_stdout(sys.stderr):
                 stopped = self._live(conductor, self._below.ports, Mailbox(self._inbox, self._session_id)).run()
                 session.read_back()  # whoever took it over meanwhile is the one whose events count
         except KeyboardInterrupt:

@@ -49,7 +49,7 @@ def diff(ctx: Context, a: str, b: str, limit: int) -> None:
         for each in found:
             if each.row.held_reason is not None:
                 note(f"{each.session_id} is held at {each.row.held_seq}: {each.row.held_reason}; compared up to there")
-            say_position(reader, each)
+        say_position(reader, *found)
     # What is the same up to where a session is held may differ behind it.
     is_whole = all(each.row.held_reason is None for each in found)
     if compared.differences:

@@ -172,6 +172,10 @@ _TYPES: Final = {
 }
 
 
+_SHOWN_CHARACTERS: Final = 80
+"""Of a text that is found where something else is wanted: whole files are taken for documents by mistake."""
+
+
 def _named(value: Any) -> str:
     if value is None:
         return "nothing"
@@ -179,4 +183,6 @@ def _named(value: Any) -> str:
         return f"{str(value).lower()} (true or false)"
     kinds = ((str, "a text"), (int, "a whole number"), (float, "a number"), (list, "a list"), (dict, "a mapping"))
     kind = next(name for type, name in kinds if isinstance(value, type))
+    if isinstance(value, str) and len(value) > _SHOWN_CHARACTERS:
+        return f"{value[:_SHOWN_CHARACTERS]!r}… ({kind} of {len(value)} characters)"
     return kind if isinstance(value, list | dict) else f"{value!r} ({kind})"

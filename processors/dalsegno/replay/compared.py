@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.records import Event
@@ -65,7 +65,7 @@ def compare_run(
         result.compared += 1
         other = actual.get(key)
         if other is None:
-            difference = (FieldDifference("", event.body, ABSENT),)
+            difference = (FieldDifference("", _said(event), ABSENT),)
             placed.append((event.seq, _divergence(event, "CONFIG" if config else "CODE", difference, "not in the run")))
             continue
         found = compare_payloads(event.body, other.body)
@@ -81,7 +81,7 @@ def compare_run(
             continue
         if open_end and last_seq == end:
             continue
-        difference = (FieldDifference("", ABSENT, event.body),)
+        difference = (FieldDifference("", ABSENT, _said(event)),)
         made = _divergence(event, "CONFIG" if config else "CODE", difference, "in the run alone")
         placed.append((last_seq + 1, made._replace(seq=last_seq + 1)))
     placed.sort(key=lambda each: each[0])
@@ -118,6 +118,11 @@ def _answers(events: Iterable[Event]) -> dict[str, tuple[bytes | None, Event]]:
             id = event.body["inference_id"]
             found[id] = (asked.get(id), event)
     return found
+
+
+def _said(event: Event) -> dict[str, Any]:
+    """A decision whole: its fields, without the envelope, in which no two runs are alike."""
+    return {name: value for name, value in event.body.items() if name != "meta"}
 
 
 def _divergence(

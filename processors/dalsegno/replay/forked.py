@@ -74,7 +74,12 @@ def run_in_fork(
         recording = Recording.of(behind, before)
         recording.queue = [event for event in recording.queue if event.type not in WITHOUT]
         runner = Runner(conductor, recording, strategy, ports, effects=recording.effects, people=people, step=step)
-        result = runner.run()
+        try:
+            result = runner.run()
+        except NotReconstructable as error:
+            error.data["fork"] = session.session_id
+            error.todo += f"; what was decided up to there stands in {session.session_id}"
+            raise
     return Forked(session.session_id, boundary, behind, result, [*own, *result.events])
 
 

@@ -22,7 +22,7 @@ from dalsegno.model.forking import Boundary, fork_point
 from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import MemoryContents, configuration_in_force
-from dalsegno.replay.check import Checked, Checker, Override, configuration_digest
+from dalsegno.replay.check import Checked, Checker, Override, configuration_digest, other_versions
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import Divergence
 from dalsegno.replay.observed import check_observed
@@ -71,7 +71,8 @@ KEPT: Final = 20
 
 @dataclass
 class Replayed:
-    """``verdict`` NOT_COMPARED: no decision could be. ``left_over``: recorded results that nothing asked for."""
+    """``verdict`` NOT_COMPARED: no decision could be. ``left_over``: recorded results that nothing asked for.
+    ``identity``: "" where anybody was asked."""
 
     session_id: str
     mode: str
@@ -169,6 +170,11 @@ def replay_session(asked: Asked) -> Replayed:
     """Raises NotReconstructable where a run misses a fact and its strategy says to fail, or a content is missing."""
     if not asked.history:
         raise NotReconstructable("the session has no events", wanted="a session that can be read")
+    last = asked.looked_at[-1].seq
+    if asked.start > last:
+        nothing = Replayed(asked.session_id, asked.strategy.mode, asked.told)
+        nothing.not_comparable[f"nothing at seq {asked.start} or behind it; what is looked at ends at {last}"] += 1
+        return nothing
     if asked.strategy.mode == "inference-skipping":
         return _checked(asked)
     return _run(asked)
@@ -267,9 +273,11 @@ def _run(asked: Asked) -> Replayed:
     result.stopped = run.stopped
     result.compared, result.equal = compared.compared, compared.equal
     result.diverged, result.divergences = len(compared.divergences), compared.divergences[:KEPT]
-    pinned = runner.world.configuration.digests
-    plain = Checked(head_hash=history[-1].hash, configuration=configuration_digest(pinned))
-    result.identity = plain.identity(result.strategy)
+    given = runner.world.configuration
+    result.what_if = other_versions(given.build)
+    if not run.counts.rerun and not run.counts.simulated:  # else it follows from what was answered now, too
+        plain = Checked(head_hash=history[-1].hash, configuration=configuration_digest(given.digests))
+        result.identity = plain.identity(result.strategy)
     return result.settle()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,40 @@ def test_a_wrong_workflow_is_refused_before_any_broker_is_asked(
     assert run(["run", str(tmp_path / "w.yaml"), "--goal", "g", "--label", "no-equals"]) == 2
     assert run(["run", str(tmp_path / "w.yaml")]) == 2
     assert not (tmp_path / "data").exists()
+
+
+def test_what_tools_print_is_not_among_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.yaml").write_text(PRINTING_WORKFLOW)
+    Path("s.yaml").write_text("[{calls: [{name: loud}]}, {text: done}]")
+    Path("tools.py").write_text(PRINTING_TOOLS)
+    publisher = memory_publisher()
+    monkeypatch.setattr(running, "_publisher", lambda _: nullcontext(publisher))
+    monkeypatch.setattr(running, "shard_source", lambda _: None)
+    given = ("--session", "s-1", "--tools", "tools.py", "--provider", "scripted:s.yaml")
+    assert run(["-o", "json", "run", "w.yaml", "--goal", "g", *given]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["result"] == "done"
+    assert "printed at the beginning" in err
+    assert "printed by a call" in err
+
+
+PRINTING_WORKFLOW = """
+name: one
+agents: {a: {provider: any, model: small, prompt: main}}
+stages: [{name: work, agent: a, tools: [loud]}]
+prompts: {main: "Task: {goal}"}
+"""
+PRINTING_TOOLS = '''
+from dalsegno.harness.tools import tool
+
+print("printed at the beginning")
+
+@tool(effect="READ")
+def loud() -> str:
+    """Says it twice."""
+    print("printed by a call")
+    return "said"
+'''

@@ -130,6 +130,13 @@ def test_a_mistake_is_named_with_its_place_and_what_was_wanted(old: str, new: st
         assert f"{key}:" in EXAMPLE.replace(old, new, 1).splitlines()[caught.value.data["line"] - 1]
 
 
+def test_a_whole_file_taken_for_a_document_is_not_repeated() -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        loaded("secret " * 100)
+    assert caught.value.found.endswith("(a text of 699 characters)")
+    assert len(caught.value.found) < 160
+
+
 SURPRISES = [
     ("a: no", "line 1, column 4, a: 'no', which"),
     ("a: 0o17", "'0o17', which"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dalsegno.errors import NotReconstructable
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.providers.scripted import Scripted, read_script
 from dalsegno.model.forking import Boundary, fork_point
@@ -73,6 +74,15 @@ def test_an_unchanged_workflow_forked_at_every_event_decides_the_same(
         assert len(served) == counts.exact
         assert {event.meta["origin"]["importer"] for event in served} <= {EXACT}
     assert [(event.seq, event.hash) for event in publisher.events(SESSION)] == before
+
+
+def test_a_run_that_fails_names_the_fork_that_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher, _ = session_of(TRIAGE, tmp_path, monkeypatch)
+    with pytest.raises(NotReconstructable) as caught:
+        run_in_fork(publisher, SESSION, 15, Strategy(), documents=[denying("refund")], suffix="left")
+    assert caught.value.data["fork"] == f"{SESSION}~left"
+    assert caught.value.todo.endswith(f"stands in {SESSION}~left")
+    assert publisher.events(f"{SESSION}~left")
 
 
 def denying(tool: str) -> PinnedDocument:

@@ -14,6 +14,8 @@ import pytest
 
 from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import CompressionRule, Policy, PolicyRule, Triggers
+from dalsegno.replay.compared import compare_run
+from dalsegno.replay.divergence import ABSENT
 from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import MODES, Asked, Replayed, overriding, plan_of, replay_session
 from decider_lab import Scene, stage
@@ -75,6 +77,19 @@ def test_a_run_begins_at_the_turn_at_or_below_its_start(mode: str) -> None:
         assert found.compared < replayed(recorded, mode).compared
     first = replayed(recorded, mode, start=2)
     assert (first.verdict, first.snapped_back, first.compared) == ("EQUAL", 0, replayed(recorded, mode).compared)
+
+
+@pytest.mark.parametrize("mode", MODES_OF_SESSIONS)
+def test_a_start_behind_the_end_compares_nothing_and_says_so(mode: str) -> None:
+    recorded = events()
+    end = recorded[-1].seq
+    assert replayed(recorded, mode, start=end).verdict == "EQUAL"
+    for given, last in (({"start": end + 1}, end), ({"start": 12, "until": 11}, 11)):
+        found = replayed(recorded, mode, **given)
+        assert (found.verdict, found.compared) == ("NOT_COMPARED", 0)
+        assert list(found.not_comparable) == [
+            f"nothing at seq {given['start']} or behind it; what is looked at ends at {last}"
+        ]
 
 
 @pytest.mark.parametrize("mode", MODES_OF_SESSIONS)
@@ -188,3 +203,12 @@ def test_a_plan_counts_what_would_be_looked_at_and_asked_again() -> None:
 
 def test_every_mode_says_of_each_class_what_it_does() -> None:
     assert {tuple(actions) for actions in MODES.values()} == {tuple(MODES["full"])}
+
+
+def test_a_decision_that_one_side_has_alone_is_shown_without_its_envelope() -> None:
+    recorded = events()
+    for before, after in ((recorded, recorded[:-1]), (recorded[:-1], recorded)):
+        compared = compare_run(before, after)
+        [field] = compared.divergences[0].fields
+        shown = field.expected if field.actual is ABSENT else field.actual
+        assert (shown["outcome"], "meta" in shown) == ("SUCCESS", False)
