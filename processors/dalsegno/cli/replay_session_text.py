@@ -63,7 +63,7 @@ def _said(result: Replayed) -> str:
 
 def show_summary(ctx: Context, results: Sequence[Replayed]) -> None:
     if ctx.output == "text":
-        if len(results) == 1:
+        if len(results) == 1 and results[0].identity:
             note(f"identity {results[0].identity}")
         if len(results) > 1:
             verdicts = {each.verdict: 0 for each in results}

@@ -30,7 +30,7 @@ from dalsegno.orchestration.decider import (
     due,
     payload,
 )
-from dalsegno.orchestration.documents import Configuration
+from dalsegno.orchestration.documents import Configuration, HarnessBuild
 from dalsegno.projections.decider.fold import fold_event
 from dalsegno.projections.decider.rendering import BUILDER_VERSION
 from dalsegno.projections.decider.table import MemoryRows
@@ -163,20 +163,9 @@ class Checker:
         if head.profile != "STRICT":
             return None
         pinned = configuration_in_force(self.rows, self.contents)
-        self._note_versions(pinned)
+        self.result.what_if += [said for said in other_versions(pinned.build) if said not in self.result.what_if]
         self.result.configuration = configuration_digest(pinned.digests)
         return World(self.rows, pinned if self._override is None else self._override(pinned), self.contents)
-
-    def _note_versions(self, pinned: Configuration) -> None:
-        build = pinned.build
-        for name, was, is_ in (
-            ("decider", build.decider, DECIDER_VERSION),
-            ("builder", build.builder, BUILDER_VERSION),
-            ("engine of conditions", build.cel_engine, ENGINE),
-        ):
-            said = f"decided by {name} {was}; this build has {is_}"
-            if was != is_ and said not in self.result.what_if:
-                self.result.what_if.append(said)
 
     def _decision(self, event: Event, world: World) -> None:
         about = subject(event)
@@ -247,6 +236,19 @@ def _body(event: NewEvent) -> dict[str, Any]:
     """As it stands in a log: what is too large for an event is named by its digest."""
     body: dict[str, Any] = move_out(to_record(event), [])
     return body
+
+
+def other_versions(build: HarnessBuild) -> list[str]:
+    """What a session was decided by, where this build has another one."""
+    return [
+        f"decided by {name} {was}; this build has {now}"
+        for name, was, now in (
+            ("decider", build.decider, DECIDER_VERSION),
+            ("builder", build.builder, BUILDER_VERSION),
+            ("engine of conditions", build.cel_engine, ENGINE),
+        )
+        if was != now
+    ]
 
 
 def configuration_digest(digests: Mapping[str, bytes]) -> bytes:

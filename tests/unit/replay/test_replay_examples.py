@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from dalsegno.harness.performing import Ports
 from dalsegno.model.records import Event
+from dalsegno.orchestration.ports import Answer, Request
 from dalsegno.replay.divergence import Divergence
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.rerun import Strategy
@@ -116,6 +118,34 @@ def test_a_run_that_lacks_a_fact_says_so_and_is_not_equal(mode: str) -> None:
     found = replayed(without, mode)
     assert found.stopped is not None
     assert found.verdict != "EQUAL"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_another_version_of_the_decider_is_told(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = recorded().events
+    assert replayed(events, mode).what_if == []
+    monkeypatch.setattr("dalsegno.replay.check.DECIDER_VERSION", 2)
+    assert replayed(events, mode).what_if == ["decided by decider 1; this build has 2"]
+
+
+class Model:
+    """Answers all alike."""
+
+    def complete(self, _request: Request) -> Answer:
+        return Answer(text="done")
+
+    def now(self) -> int:
+        return 1
+
+
+def test_what_follows_from_answers_of_now_has_no_identity() -> None:
+    model = Model()
+    strategy = Strategy(mode="simulation", inference="scripted", on_miss="stop")
+    ports = Ports(clock=model, providers={"*": model})
+    found = replay_session(Asked(recorded().events, strategy, ports=ports))
+    assert found.counts.rerun > 0
+    assert (found.identity, found.verdict) == ("", "DIVERGED")
+    assert replayed(recorded().events, "simulation").identity
 
 
 def test_an_imported_session_is_checked_on_what_it_says_and_cannot_be_run() -> None:
