@@ -16,12 +16,15 @@ from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
 from dalsegno.cli.progress import bars
 from dalsegno.cli.replay_chosen import SESSION_MODES, Chosen, of_sessions
+from dalsegno.cli.replay_kept import kept_row, show_kept
 from dalsegno.cli.replay_session_text import table
 from dalsegno.cli.replay_sessions import plan_sessions, run_sessions
 from dalsegno.errors import DalsegnoError, Usage
+from dalsegno.log.reader import read_compacted
 from dalsegno.replay.execute import Conductor, Progress, bounds_of
+from dalsegno.replay.session_records import Kept, parse_kept
 from dalsegno.replay.session_replay import MODES as MODES_TABLE
-from dalsegno.replay.store import StoredReplay, read_replays
+from dalsegno.replay.store import READ_TIMEOUT_SECONDS, StoredReplay, read_replays, replays_topic
 from dalsegno.replay.target import parse_hole, parse_target
 
 MODES = ("projection-only", "partial", *SESSION_MODES)
@@ -246,19 +249,31 @@ def _watch(conductor: Conductor, stored: StoredReplay, show: Callable[[list[Prog
 @command.command("list", epilog="Example: dalsegno replay list -o json")
 @pass_context
 def list_(ctx: Context) -> None:
-    """List plans and replays, newest first."""
+    """List plans and replays, newest first; those of sessions where they were recorded."""
     conductor = conductor_of(ctx)
     found = read_replays(ctx.kafka, ctx.prefix, conductor.store)
-    emit(ctx, [summary(conductor.complete(stored)) for stored in reversed(list(found.values()))], _LIST)
+    rows = [summary(conductor.complete(stored)) for stored in found.values()]
+    rows += [kept_row(id, kept) for id, kept in _kept(ctx).items()]
+    emit(ctx, sorted(rows, key=lambda row: str(row["created"]), reverse=True), _LIST)
+
+
+def _kept(ctx: Context) -> dict[str, Kept]:
+    return parse_kept(read_compacted(ctx.kafka, replays_topic(ctx.prefix), READ_TIMEOUT_SECONDS))
 
 
 @command.command(epilog="Example: dalsegno replay show r20261129-193000-1a2b3c4d")
 @click.argument("replay_id", metavar="ID")
 @pass_context
 def show(ctx: Context, replay_id: str) -> None:
-    """Show a plan, and how far its run has come."""
+    """Show a plan, and how far its run has come; of a replay of a session what differed."""
     conductor = conductor_of(ctx)
-    stored = conductor.complete(_find(ctx, conductor, replay_id))
+    plans = read_replays(ctx.kafka, ctx.prefix, conductor.store)
+    kept = _kept(ctx)
+    name = one_match(replay_id, list(reversed([*plans, *kept])), "replay")
+    if name in kept:
+        show_kept(ctx, name, kept[name])
+        return
+    stored = conductor.complete(plans[name])
     whole = document(stored)
     now = conductor.progress(stored) if stored.runs else []
     pinned = conductor.pinned(now)

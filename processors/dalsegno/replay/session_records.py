@@ -5,14 +5,17 @@ Keys: ``<replay id>:started:0``, ``<replay id>:diverged:<n>``, ``<replay id>:com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import rfc8785
 
 from dalsegno import __version__
-from dalsegno.log.codec import encode_record
+from dalsegno.errors import RecordDamaged
+from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.replay.divergence import ABSENT, Divergence, plain
 from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import Replayed
@@ -96,3 +99,37 @@ def _digest(divergence: Divergence, side: str) -> bytes | None:
 
 def _symbol(name: str) -> str:
     return name.upper().replace("-", "_")
+
+
+# --- read again -------------------------------------------------------------------------------------------------------
+
+
+class Kept(NamedTuple):
+    """What the topic holds of one replay: its records as they were decoded, differences by their number."""
+
+    started: Mapping[str, Any]
+    differences: Sequence[Mapping[str, Any]]
+    completed: Mapping[str, Any] | None
+
+    @property
+    def state(self) -> str:
+        return "STARTED" if self.completed is None else str(self.completed["verdict"])
+
+
+def parse_kept(table: Mapping[bytes, bytes]) -> dict[str, Kept]:
+    """The replays of sessions in a table of raw records, by id. What this build cannot read is left out."""
+    found: dict[str, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for value in table.values():
+        with suppress(RecordDamaged):
+            kind, record = decode_record(value)
+            if kind in ("ReplayStarted", "ReplayDiverged", "ReplayCompleted"):
+                found[record["replay_id"]][kind].append(record)
+    return {
+        id: Kept(
+            kinds["ReplayStarted"][0],
+            sorted(kinds["ReplayDiverged"], key=lambda each: int(each["number"])),
+            next(iter(kinds["ReplayCompleted"]), None),
+        )
+        for id, kinds in found.items()
+        if kinds["ReplayStarted"]
+    }
