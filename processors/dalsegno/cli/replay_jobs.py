@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
@@ -45,7 +46,9 @@ def spread(open_one: Callable[[Any], One], told: Any, session_ids: Sequence[str]
 
 def _answers(pool: ProcessPoolExecutor, session_ids: Sequence[str], together: int) -> Iterator[Replayed]:
     try:
-        for found in pool.map(_replay, session_ids, chunksize=together):
+        with _uninterrupted():
+            answers = pool.map(_replay, session_ids, chunksize=together)
+        for found in answers:
             if isinstance(found, DalsegnoError):
                 raise found
             yield found
@@ -59,10 +62,21 @@ def _answers(pool: ProcessPoolExecutor, session_ids: Sequence[str], together: in
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A Ctrl-C waits meanwhile: here until the block ends, in the processes that it starts until ``_begin``."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(open_one: Callable[[Any], One], told: Any, scratch: str) -> None:
     global _one  # a process has one
     tempfile.tempdir = scratch  # however this process ends, what it leaves is taken away
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once, without a word
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _one = open_one(told)
 
 
