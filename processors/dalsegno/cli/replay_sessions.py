@@ -16,7 +16,7 @@ from dalsegno.cli.progress import ALL, bars
 from dalsegno.cli.replay_chosen import Chosen, check_chosen, start_of
 from dalsegno.cli.replay_jobs import jobs_for, spread
 from dalsegno.cli.replay_session_text import show_result, show_summary
-from dalsegno.errors import NegativeVerdict, NotReconstructable, Usage
+from dalsegno.errors import NegativeVerdict, NotFound, NotReconstructable, Usage
 from dalsegno.harness.clock import SystemClock
 from dalsegno.harness.opening import Options, open_ports
 from dalsegno.harness.performing import Ports
@@ -51,9 +51,7 @@ def plan_sessions(ctx: Context, mode: str, start: str | None, given: Chosen) -> 
             rows.append({"session": session_id, "mode": mode, **plan_of(history, start_of(start, session_id))})
         say_positions(reader)
     if not rows:
-        raise Usage(
-            "no session fits", wanted="--session ID, --workflow NAME or --all", todo="see dalsegno session list"
-        )
+        raise NotFound("no session fits", wanted="sessions of this machine", todo="see dalsegno session list")
     emit(ctx, rows, tuple(rows[0]))
 
 
@@ -79,9 +77,7 @@ def run_sessions(
         lengths = _lengths(reader, given)
         say_positions(reader)
     if not lengths:
-        raise Usage(
-            "no session fits", wanted="--session ID, --workflow NAME or --all", todo="see dalsegno session list"
-        )
+        raise NotFound("no session fits", wanted="sessions of this machine", todo="see dalsegno session list")
     many = 1 if replays.alone else jobs_for(jobs, len(lengths))
     found = map(replays.one, lengths) if many == 1 else spread(_open, told, list(lengths), many)
     with replays:

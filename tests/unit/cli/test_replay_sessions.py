@@ -91,7 +91,7 @@ def test_a_session_whole_workflow_or_all_are_chosen_and_none_by_accident(say: Sa
         assert [json.loads(line)["session"] for line in lines] == ["s-1", "s-2"]
     for verb in ("run", "plan"):
         assert "--session" in say("replay", verb, "--mode", "inference-skipping", code=2)[1]
-    say("replay", "run", "--mode", "inference-skipping", "--workflow", "other", code=2)
+    say("replay", "run", "--mode", "inference-skipping", "--workflow", "other", code=4)
     say("replay", "run", "--mode", "inference-skipping", "--session", "nobody", code=4)
 
 

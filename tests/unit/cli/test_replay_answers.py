@@ -1,0 +1,81 @@
+"""What `dalsegno replay run` of sessions shows and ends with: what cannot be compared, for git bisect, hostile text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from dalsegno.orchestration.documents import CompressionRule, Triggers
+from dalsegno.testing.builder import SessionBuilder
+from decider_lab import Scene, stage
+from policy_lab import Calls
+from reader_lab import House
+from replay_lab import decided, records_of
+
+Say = Callable[..., tuple[str, str]]
+RUN = ("replay", "run", "--mode")
+
+
+def marked() -> SessionBuilder:
+    """Its compression says only that it happened."""
+    rules = [CompressionRule(id="trim", method="TRIM", when=Triggers(turns=1))]
+    found = Scene([stage(validators=["said"])], rules=rules)
+    for number in (1, 2):
+        found.answer("", ("look", {"what": f"a{number}"}))
+        found.run(f"work.1/t{number}/c0")
+    found.answer("done")
+    events = [
+        msgspec.structs.replace(event, body={**event.body, "effect": "MARKER_ONLY"})
+        if event.type == "CompressionCompleted"
+        else event
+        for event in found.events
+    ]
+    return records_of("s-2", events)
+
+
+@pytest.mark.parametrize("mode", ["full", "inference-skipping", "simulation"])
+def test_what_cannot_be_reconstructed_is_answered_by_from_where_on_and_why(house: House, say: Say, mode: str) -> None:
+    session = marked()
+    at = next(event.seq for event in session.events if event.type == "CompressionCompleted")
+    house.shard([*records_of("s-1", decided()).records, *session.records])
+    out, _ = say(*RUN, mode, "--session", "s-2", code=1)
+    assert "NOT_COMPARED" in out
+    assert f"  cannot be reconstructed from seq {at}, because the compression at seq {at} says only" in out
+    say(*RUN, mode, "--session", "s-2", "--bisect-exit", code=125)
+    say(*RUN, mode, "--session", "s-2", "--until", str(at - 1), code=0)
+    # The others are replayed all the same.
+    found = json.loads(say("-o", "json", *RUN, mode, "--all", code=1)[0])
+    assert [(each["session"], each["verdict"]) for each in found] == [("s-1", "EQUAL"), ("s-2", "NOT_COMPARED")]
+    assert found[1]["unreconstructable_from"] == at
+
+
+def test_git_bisect_is_told_the_same_or_differs(house: House, say: Say) -> None:
+    house.shard(records_of("s-1", decided()).records)
+    (house.data.parent / "deny.yaml").write_text("{name: deny, default: DENY}")
+    for mode in ("full", "inference-skipping", "simulation"):
+        say(*RUN, mode, "--all", "--bisect-exit", code=0)
+    say(*RUN, "inference-skipping", "--all", "--policy", "deny.yaml", "--bisect-exit", code=1)
+    say(*RUN, "inference-skipping", "--all", "--policy", "absent.yaml", "--bisect-exit", code=125)
+    say(*RUN, "inference-skipping", "--session", "nobody", "--bisect-exit", code=125)
+
+
+def test_what_acts_on_a_terminal_is_written_out(house: House, say: Say) -> None:
+    house.shard(records_of("s-1", decided()).records)
+    rule = {"id": "no", "decision": "DENY", "when": 'call.tool == "write"', "explanation": "\x1b[1m\u202e"}
+    (house.data.parent / "odd.yaml").write_text(json.dumps({"name": "odd", "rules": [rule]}))
+    for form in ("text", "json", "jsonl"):
+        out, err = say("-o", form, *RUN, "inference-skipping", "--all", "--policy", "odd.yaml", code=3)
+        assert "u001b[1m" in out, err
+        assert all(character.isprintable() for line in out.splitlines() for character in line)
+    assert say("-o", "none", *RUN, "inference-skipping", "--all", "--policy", "odd.yaml", code=3)[0] == ""
+
+
+def test_a_session_of_another_harness_is_compared_where_it_can_be(house: House, say: Say) -> None:
+    house.shard(Calls("s-3").asked("a").ran("a").records)
+    out, _ = say(*RUN, "inference-skipping", "--session", "s-3", code=1)
+    assert "not compared: no recorded answer asks for the call" in out
+    out, _ = say(*RUN, "full", "--session", "s-3", code=1)
+    assert "not compared: the session is not decided by a decider" in out
