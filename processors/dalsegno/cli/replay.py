@@ -22,8 +22,8 @@ from dalsegno.cli.replay_sessions import plan_sessions, run_sessions
 from dalsegno.errors import DalsegnoError, Usage
 from dalsegno.log.reader import read_compacted
 from dalsegno.replay.execute import Conductor, Progress, bounds_of
+from dalsegno.replay.modes import MODES as MODES_TABLE
 from dalsegno.replay.session_records import Kept, parse_kept
-from dalsegno.replay.session_replay import MODES as MODES_TABLE
 from dalsegno.replay.store import READ_TIMEOUT_SECONDS, StoredReplay, read_replays, replays_topic
 from dalsegno.replay.target import parse_hole, parse_target
 

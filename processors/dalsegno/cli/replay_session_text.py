@@ -9,7 +9,8 @@ import click
 from dalsegno.cli.context import Context
 from dalsegno.cli.divergence_text import divergence_lines
 from dalsegno.cli.output import emit, note, visible
-from dalsegno.replay.session_replay import MODES, Replayed
+from dalsegno.replay.modes import MODES
+from dalsegno.replay.session_replay import Replayed
 
 
 def table() -> str:

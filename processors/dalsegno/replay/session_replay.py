@@ -1,18 +1,15 @@
 """Replaying one session's decisions, in any of the modes that look at them. Pure but for the ports it is handed.
 
 There are two ways. *Check* (inference-skipping): state from the record, each decision compared on its own. *Run* (full,
-simulation): the decisions made again, facts served from the record or made by the ports. What a mode does with each
-class of events is one table, which is shown in the help and stored with the run.
+simulation): the decisions made again, facts served from the record or made by the ports. ``modes.py`` has the table.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
-
-import msgspec
 
 from dalsegno.errors import NotReconstructable
 from dalsegno.harness.conductor import Conductor, Store
@@ -31,38 +28,6 @@ from dalsegno.replay.serving import Counts, Recording
 
 Mode: TypeAlias = Literal["full", "inference-skipping", "simulation"]
 Verdict: TypeAlias = Literal["EQUAL", "DIVERGED", "NOT_COMPARED"]
-
-MODES: Final[Mapping[str, Mapping[str, str]]] = {
-    "full": {
-        "decisions": "made again, compared by domain id",
-        "answers of models": "recorded, or asked for again with a provider",
-        "results of tools": "recorded receipts; a miss follows --on-miss",
-        "people and the world": "recorded; a miss follows --on-miss",
-        "writes": "a fork where anything is asked for again or a document is another; never the original",
-    },
-    "inference-skipping": {
-        "decisions": "each computed from the record before it, and compared",
-        "answers of models": "recorded",
-        "results of tools": "recorded",
-        "people and the world": "recorded",
-        "writes": "nothing to any session",
-    },
-    "projection-only": {
-        "decisions": "not looked at",
-        "answers of models": "not looked at",
-        "results of tools": "not looked at",
-        "people and the world": "not looked at",
-        "writes": "projections, as a new generation",
-    },
-    "simulation": {
-        "decisions": "made again, compared by domain id or with a golden reference",
-        "answers of models": "recorded or scripted",
-        "results of tools": "recorded, simulated, or executed where the caller says",
-        "people and the world": "recorded; never recorded leave where tools are executed",
-        "writes": "nothing to any session",
-    },
-}
-"""What each mode does with each class of events."""
 
 POLICY_DIGESTS: Final = frozenset({"/policy_digest", "/validator_digest", "/engine"})
 """They differ for no other reason than that a document is another."""
@@ -333,11 +298,3 @@ def plan_of(history: Sequence[Event], start: int = 1) -> dict[str, int]:
         "cost_usd_micros": sum(body["cost_usd_micros"] or 0 for body in answers),
         "tool_results": sum(event.type == "ToolReceiptRecorded" for event in events),
     }
-
-
-def overriding(**documents: Any) -> Override | None:
-    """Documents in the place of those that were pinned, by the field of ``Configuration``; None without any."""
-    given = {name: value for name, value in documents.items() if value is not None}
-    if not given:
-        return None
-    return lambda pinned: msgspec.structs.replace(pinned, **given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dalsegno.replay.session_replay import MODES
+from dalsegno.replay.modes import MODES
 
 PAGE = Path(__file__).parents[3] / "docs" / "replay.md"
 

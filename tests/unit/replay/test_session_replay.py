@@ -16,8 +16,9 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import CompressionRule, Policy, PolicyRule, Triggers
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import ABSENT
+from dalsegno.replay.modes import MODES
 from dalsegno.replay.rerun import Strategy
-from dalsegno.replay.session_replay import MODES, Asked, Replayed, overriding, plan_of, replay_session
+from dalsegno.replay.session_replay import Asked, Replayed, plan_of, replay_session
 from decider_lab import Scene, stage
 
 MODES_OF_SESSIONS = ("inference-skipping", "full", "simulation")
@@ -52,7 +53,7 @@ def test_a_recording_is_equal_in_every_mode(mode: str) -> None:
 def test_another_policy_differs_first_at_the_same_decision_in_every_mode(mode: str) -> None:
     recorded = events()
     policy = Policy(rules=[PolicyRule(id="no", decision="DENY", when='call.tool == "write"')])
-    found = replayed(recorded, mode, override=overriding(policy=policy))
+    found = replayed(recorded, mode, override=lambda pinned: msgspec.structs.replace(pinned, policy=policy))
     first = next(e for e in recorded if e.type == "PolicyEvaluated" and e.body["decision_id"] == "work.1/t1/c1/d1")
     assert (found.verdict, found.divergences[0].seq, found.divergences[0].kind) == ("DIVERGED", first.seq, "CONFIG")
 
