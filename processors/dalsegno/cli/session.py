@@ -133,9 +133,9 @@ def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) ->
         if detailed:
             click.echo(f"        {dumps(event.body)}")
     broken: set[str] = set()
-    for step in shown:
-        click.echo(step_line(step))
-        broken.update(step.verdict.violations, step.verdict.findings)
+    for each in shown:
+        click.echo(step_line(each))
+        broken.update(each.verdict.violations, each.verdict.findings)
         if detailed:
             click.echo(f"        {dumps(step.event.body)}")
     for lost in superseded(found):
