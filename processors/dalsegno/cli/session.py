@@ -137,7 +137,7 @@ def _print(ctx: Context, found: Found, shown: Iterator[Step], detailed: bool) ->
         click.echo(step_line(each))
         broken.update(each.verdict.violations, each.verdict.findings)
         if detailed:
-            click.echo(f"        {dumps(step.event.body)}")
+            click.echo(f"        {dumps(each.event.body)}")
     for lost in superseded(found):
         event, there = lost.event, f"{lost.on_path.hex()[:12]} is" if lost.on_path else "nothing is"
         text = f"{event.seq:>6}  SUPERSEDED {event.type} {event.hash.hex()[:12]}: {there} on the path there"
