@@ -34,7 +34,15 @@ from dalsegno.replay.execute import Progress, new_replay_id
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_records import Told, records_of
-from dalsegno.replay.session_replay import KEPT, POLICY_DIGESTS, Asked, Replayed, plan_of, replay_session
+from dalsegno.replay.session_replay import (
+    KEPT,
+    POLICY_DIGESTS,
+    Asked,
+    Replayed,
+    cannot_run,
+    plan_of,
+    replay_session,
+)
 from dalsegno.replay.store import replays_topic
 from dalsegno.settings import Settings
 from dalsegno.storage.blobs import Blobs
@@ -204,6 +212,9 @@ class _Replays:
             return result
 
     def _fork(self, asked: Asked, documents: Sequence[PinnedDocument]) -> Replayed:
+        refused = cannot_run(asked)
+        if refused is not None:  # before anything is written
+            return refused
         result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(asked.history))
         at = asked.start if asked.start > 1 else _first_turn(asked.history)
         with Publisher(self._ctx.kafka, prefix=self._ctx.prefix, blobs=Blobs(self._ctx.store)) as publisher:

@@ -199,16 +199,23 @@ def _observed(result: Replayed, history: Sequence[Event]) -> Replayed:
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
-def _run(asked: Asked) -> Replayed:
-    result = Replayed(asked.session_id, asked.strategy.mode, asked.told)
+def cannot_run(asked: Asked) -> Replayed | None:
+    """The answer for a session whose decisions cannot be made again, whatever is given; None: they can be tried."""
     history = asked.looked_at
-    result.events = len(history)
+    result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(history))
     if not is_decided(history):
         result.not_comparable["the session is not decided by a decider"] += 1
         return result
     result.unreconstructable = _gap(history)
-    if result.unreconstructable is not None:
-        return result
+    return None if result.unreconstructable is None else result
+
+
+def _run(asked: Asked) -> Replayed:
+    refused = cannot_run(asked)
+    if refused is not None:
+        return refused
+    history = asked.looked_at
+    result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(history))
     begun, result.snapped_back = _beginning(asked)
     before, behind = history[:begun], history[begun:]
     conductor = Conductor(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from dalsegno.cli import replay_sessions
 from dalsegno.orchestration.documents import CompressionRule, Triggers
 from dalsegno.testing.builder import SessionBuilder
 from decider_lab import Scene, stage
@@ -50,6 +51,22 @@ def test_what_cannot_be_reconstructed_is_answered_by_from_where_on_and_why(house
     found = json.loads(say("-o", "json", *RUN, mode, "--all", code=1)[0])
     assert [(each["session"], each["verdict"]) for each in found] == [("s-1", "EQUAL"), ("s-2", "NOT_COMPARED")]
     assert found[1]["unreconstructable_from"] == at
+
+
+def test_what_cannot_be_made_again_leaves_no_fork(house: House, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unwanted(*_: object, **__: object) -> None:
+        raise AssertionError("a fork is begun")
+
+    monkeypatch.setattr(replay_sessions, "Publisher", unwanted)
+    (house.data.parent / "script.yaml").write_text("[]")
+    house.shard([*marked().records, *Calls("s-3").asked("a").ran("a").records])
+    again = ("full", "--inference", "rerun", "--provider", "scripted:script.yaml")
+    found = json.loads(say("-o", "json", *RUN, *again, "--all", code=1)[0])
+    assert [(each["session"], each["verdict"], each["fork"]) for each in found] == [
+        ("s-2", "NOT_COMPARED", None),
+        ("s-3", "NOT_COMPARED", None),
+    ]
+    assert found[1]["not_comparable"] == {"the session is not decided by a decider": 1}
 
 
 def test_git_bisect_is_told_the_same_or_differs(house: House, say: Say) -> None:
