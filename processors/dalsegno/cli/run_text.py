@@ -61,12 +61,16 @@ def answers(conductor: Conductor, ids: Sequence[str]) -> Iterator[str]:
     session_id, rows = conductor.writer.session_id, conductor.rows
     for id in ids:
         named = shlex.join([session_id, id])
-        if rows.get((APPROVAL, id)) is not None:
-            yield f"waits for leave: dalsegno approval grant {named} (or deny)"
+        if (leave := rows.get((APPROVAL, id))) is not None:
+            who = f" --as {shlex.quote(leave.addressed_to[0])}" if leave.addressed_to else ""
+            yield f"waits for leave: dalsegno approval grant {named}{who} (or deny)"
         elif (asked := rows.get((REQUEST, id))) is not None and asked.kind == "INPUT":
             yield f"waits for an answer: dalsegno input answer {named}"
         elif (call := rows.get((CALL, id))) is not None and call.phase == "UNRESOLVED":
-            yield f"waits for the receipt of {id} ({call.name}): its outcome is unknown, and it is not run again"
+            yield (
+                f"waits for the receipt of {id} ({call.name}): its outcome is unknown, and it is not run again; "
+                "docs/inbox.md says how a receipt is handed in"
+            )
 
 
 def _short(value: Any) -> Any:
