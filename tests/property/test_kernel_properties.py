@@ -294,6 +294,6 @@ class KernelOnDisk(Kernel):
 
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=40)
 TestKernel = Kernel.TestCase
-TestKernel.settings = settings(RELAXED, max_examples=examples(80))
+TestKernel.settings = settings(RELAXED, max_examples=examples(60))
 TestKernelOnDisk = KernelOnDisk.TestCase
 TestKernelOnDisk.settings = settings(RELAXED, max_examples=examples(12), stateful_step_count=25)

@@ -26,7 +26,7 @@ from examples import examples
 from plain_rows import PlainRows
 from shard_lab import Lab, apply_in_batches, folded, reads
 
-RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(40))
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(30))
 WINDOWS = st.sampled_from([2, 3, 5])
 
 

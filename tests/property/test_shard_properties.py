@@ -23,7 +23,7 @@ from shard_lab import Lab, apply, apply_in_batches, folded, paths, reads
 
 NAMES = [each.name for each in built_in()]
 pytestmark = pytest.mark.usefixtures("small_windows")
-RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(100))
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(70))
 
 
 def _expected_paths(history: History) -> dict[str, tuple[bytes, ...]]:
