@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,17 @@ def test_three_processes_decide_alike() -> None:
     assert kinds >= {"CompressionCompleted", "ApprovalRequested", "ValidationDecided", "ToolRetryDecided"}
 
 
-def test_the_clock_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def _backwards(scene: Scene) -> int:
+    scene.now -= 600_000_000
+    return scene.now
+
+
+@pytest.mark.parametrize(
+    "tick", [lambda _scene: 4_102_444_800_000_000, _backwards], ids=["it stands still", "each event is 10 min earlier"]
+)
+def test_the_clock_decides_nothing(tick: Callable[[Scene], int], monkeypatch: pytest.MonkeyPatch) -> None:
     now = all_decisions()
-    monkeypatch.setattr(Scene, "_tick", lambda _scene: 4_102_444_800_000_000)
+    monkeypatch.setattr(Scene, "_tick", tick)
     assert all_decisions() == now
 
 
