@@ -3,13 +3,13 @@ seq, in one pass where every event has to be looked at anyway, by alignment wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
-from dalsegno.errors import BlobDamaged, BlobMissing, Conflict, StoreDamaged
+from dalsegno.errors import BlobDamaged, BlobMissing, Conflict
 from dalsegno.harness.sessions import StoredContents
 from dalsegno.model.events import Finding
 from dalsegno.orchestration.documents import Policy
@@ -31,7 +31,6 @@ from dalsegno.state.walk import Walk
 from dalsegno.storage.blobs import Blobs
 
 Way: TypeAlias = Literal["halving", "pass", "alignment"]
-T = TypeVar("T")
 
 _ANCESTORS_BELOW = 1_000
 """So far back the causes of an event are looked for."""
@@ -90,7 +89,7 @@ class Bisecting:
 
         def holds(seq: int) -> bool | None:
             before = walk.folded
-            told = self._reading(lambda: _at(walk, seq, condition))
+            told = self._reader.reading(lambda: _at(walk, seq, condition))
             costs.append(walk.folded - before)
             return told
 
@@ -112,15 +111,6 @@ class Bisecting:
         answer = self.halve(rejects, rejects.errors, verify=verify)
         at = None if answer.flip is None else answer.flip.first_after
         return answer if at is None else replace(answer, findings=rejects.findings.get(at, ()))
-
-    def _reading(self, read: Callable[[], T]) -> T:
-        """An event of a schema that this build does not have is read with the one in the log's schema topic."""
-        try:
-            return read()
-        except StoreDamaged:
-            if not self._reader.learn_schemas():
-                raise
-            return read()
 
     # --- one pass ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from dalsegno.errors import StoreDamaged
 from dalsegno.model.history import FORK_SEQ, counting, fork_origin, is_fork
 from dalsegno.model.lifecycle import MemoryOps, SessionState, inherit, judge
 from dalsegno.model.lifecycle.tables import STRICT
@@ -32,12 +31,7 @@ def rows_at(reader: LocalReader, session_id: str, seq: int | None = None) -> Mem
     Raises NotFound, SnapshotIncompatible (the shard is of a release without these rows), StoreDamaged.
     """
     reads = reader.of_session(session_id).reads
-    try:
-        return decider_rows(reads, session_id, seq)
-    except StoreDamaged:
-        if not reader.learn_schemas():
-            raise
-        return decider_rows(reads, session_id, seq)
+    return reader.reading(lambda: decider_rows(reads, session_id, seq))
 
 
 def decider_rows(reads: ShardReads, session_id: str, seq: int | None = None) -> MemoryRows:

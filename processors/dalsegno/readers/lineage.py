@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from dalsegno.errors import StoreDamaged
 from dalsegno.model.history import counting
 from dalsegno.model.records import Event
 from dalsegno.readers.local import LocalReader
@@ -45,18 +44,7 @@ def history_events(reader: LocalReader, session_id: str) -> Iterator[Event]:
     read with the one in the log's schema topic; only then is a broker asked. Raises NotFound, StoreDamaged.
     """
     reads = reader.of_session(session_id).reads
-    done, asked = 0, False
-    while True:
-        try:
-            for event in islice(reads.history(session_id), done, None):
-                yield event
-                done += 1
-        except StoreDamaged:
-            if asked or not reader.learn_schemas():
-                raise
-            asked = True
-        else:
-            return
+    yield from reader.reading_on(lambda done: islice(reads.history(session_id), done, None))
 
 
 def counting_events(reader: LocalReader, session_id: str) -> Iterator[Event]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dalsegno.errors import (
     DalsegnoError,
@@ -35,6 +35,7 @@ from dalsegno.model.cursor import Cursor
 from dalsegno.model.ids import partition_of
 from dalsegno.projections.base import Projection
 from dalsegno.readers.cache import SnapshotCache
+from dalsegno.readers.learning import going_on, once_more
 from dalsegno.snapshots.catalog import Catalog, TopicIdentity, read_catalog
 from dalsegno.snapshots.ports import manifests_prefix
 from dalsegno.state.generations import CurrentShard, PartitionFolder, current_shards
@@ -42,6 +43,7 @@ from dalsegno.state.reads import ShardReads
 from dalsegno.state.rocks import open_secondary
 from dalsegno.storage.object_store import Store, os_errors
 
+T = TypeVar("T")
 log = logging.getLogger("dalsegno.readers")
 
 SNAPSHOT = "snapshot"
@@ -138,6 +140,14 @@ class LocalReader:
     def learn_schemas(self) -> int:
         """Ask the log for schemas that this build does not have; how many were new. Raises BrokerUnavailable."""
         return refresh(self._schemas, self._kafka(), self.prefix)
+
+    def reading(self, read: Callable[[], T]) -> T:
+        """``once_more`` with the schemas of the log's schema topic; only where it needs them is a broker asked."""
+        return once_more(read, self.learn_schemas)
+
+    def reading_on(self, read: Callable[[int], Iterator[T]]) -> Iterator[T]:
+        """``going_on`` with the schemas of the log's schema topic."""
+        return going_on(read, self.learn_schemas)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

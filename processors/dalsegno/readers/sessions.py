@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import nlargest
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
-from dalsegno.errors import DalsegnoError, NotFound, StoreDamaged, Usage
+from dalsegno.errors import DalsegnoError, NotFound, Usage
 from dalsegno.model.history import is_fork
 from dalsegno.model.lifecycle import MemoryOps, SessionState, Verdict, judge
 from dalsegno.model.records import AMENDMENT_TYPE, CONTROL_SEQ, Event
@@ -130,19 +131,9 @@ def steps(reader: LocalReader, found: Found) -> Iterator[Step]:
     """
     reads, session_id = found.view.reads, found.session_id
     state, ops = SessionState(), MemoryOps()
-    done, asked = 0, False
-    while True:
-        try:
-            for event in reads.path(session_id, after=done):
-                _inherit(found, event, state)
-                yield Step(event, judge(state, ops, event))
-                done = event.seq
-        except StoreDamaged:
-            if asked or not reader.learn_schemas():
-                raise
-            asked = True
-        else:
-            return
+    for event in reader.reading_on(lambda done: reads.path(session_id, after=done)):
+        reader.reading(partial(_inherit, found, event, state))
+        yield Step(event, judge(state, ops, event))
 
 
 def amendments(found: Found) -> list[Event]:

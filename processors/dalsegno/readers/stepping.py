@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any, Final, TypeVar
 
-from dalsegno.errors import NotFound, StoreDamaged
+from dalsegno.errors import NotFound
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import FIRST_SEQ, Event
 from dalsegno.projections.base import values_of
 from dalsegno.projections.rows import ValidationRow
 from dalsegno.readers.breakpoints import Breakpoint
+from dalsegno.readers.learning import once_more
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.packs import PACKS, Pack, pack_of, with_rules
 from dalsegno.readers.sessions import SESSIONS, Found
@@ -117,13 +118,7 @@ class Stepper:
         return None if seq is None else self.to(seq)
 
     def _reading(self, read: Callable[[], T]) -> T:
-        """An event of a schema that this build does not have is read with the one in the log's schema topic."""
-        try:
-            return read()
-        except StoreDamaged:
-            if not self._learn():
-                raise
-            return read()
+        return once_more(read, self._learn)
 
     # --- breakpoints -------------------------------------------------------------------------------------------------
 
