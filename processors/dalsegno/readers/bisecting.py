@@ -18,7 +18,6 @@ from dalsegno.orchestration.policy_history import RecordedCall, calls_of
 from dalsegno.projections.base import Projection
 from dalsegno.readers.breakpoints import Breakpoint
 from dalsegno.readers.conditions import Condition, Rejects
-from dalsegno.readers.datasets.rows import INEXACT
 from dalsegno.readers.lineage import counting_events, history_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import Found, steps
@@ -26,6 +25,7 @@ from dalsegno.readers.versions import RowsDiffer, compare_versions
 from dalsegno.replay.bisect import Flip, find_flip
 from dalsegno.replay.check import Checker
 from dalsegno.replay.divergence import Ancestor, Divergence, causal_ancestors
+from dalsegno.replay.serving import INEXACT, served_as
 from dalsegno.replay.session_diff import Change, diff_histories
 from dalsegno.state.walk import Walk
 from dalsegno.storage.blobs import Blobs
@@ -214,8 +214,7 @@ def refuse_tainted(reader: LocalReader, found: Found) -> None:
     if found.row.forked_from is None:
         return
     for step in steps(reader, found):
-        origin = step.event.meta.get("origin")
-        if origin and origin["importer"] == INEXACT:
+        if served_as(step.event) == INEXACT:
             raise Conflict(
                 f"session {found.session_id} is tainted: the result at seq {step.event.seq} was served inexactly",
                 wanted="a recorded session, or a replay in which all results were served exactly",

@@ -7,10 +7,10 @@ from typing import NoReturn
 from dalsegno.errors import Conflict
 from dalsegno.model.lifecycle.tables import STRICT
 from dalsegno.model.records import Event
-from dalsegno.readers.datasets.rows import INEXACT
 from dalsegno.readers.lineage import counting_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import Found
+from dalsegno.replay.serving import INEXACT, served_as
 
 
 def golden_history(reader: LocalReader, found: Found, *, allow_tainted: bool = False) -> list[Event]:
@@ -29,8 +29,7 @@ def golden_history(reader: LocalReader, found: Found, *, allow_tainted: bool = F
         if event.type == "CompressionCompleted" and event.body["effect"] == "MARKER_ONLY":
             found_here = f"says of the compression at {where} only that it happened"
             _refuse(name, found_here, "choose a session that recorded what was forgotten")
-        origin = event.meta.get("origin")
-        if not allow_tainted and origin and origin["importer"] == INEXACT:
+        if not allow_tainted and served_as(event) == INEXACT:
             _refuse(
                 name,
                 f"is tainted: the result at {where} was served inexactly",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dalsegno.errors import NotReconstructable
 from dalsegno.harness.conductor import Conductor, Store
+from dalsegno.harness.performing import Ports
 from dalsegno.harness.writers import Recorder
 from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import MemoryContents
+from dalsegno.replay.check import Override
 from dalsegno.replay.rerun import Rerun, Runner, Strategy
 from dalsegno.replay.serving import Recording
 
@@ -21,27 +23,40 @@ def decide_again(history: Sequence[Event], contents: Store | None = None) -> tup
     """``history``: of the session, with what it, as a fork, takes over. What stands before the first decision of its
     own is taken as it is: of a fork all that it takes over, else all up to its start. All events, and what the run came
     to. Raises NotReconstructable where a session never started, or a content is missing."""
-    begun = _begun(history)
+    begun = own_start(history)
     before, behind = list(history[:begun]), history[begun:]
-    conductor = Conductor(
-        Recorder(history[-1].session_id, lambda: 0, after=_without_forks(before)),
-        MemoryContents() if contents is None else contents,
-    )
-    conductor.take_in(before)
-    recording = Recording.of(behind, before)
-    result = Runner(conductor, recording, STRATEGY, effects=recording.effects).run()
+    result = runner_from(before, Recording.of(behind, before), STRATEGY, contents=contents).run()
     return [*before, *result.events], result
 
 
-def _begun(history: Sequence[Event]) -> int:
-    forks = [place for place, event in enumerate(history, 1) if is_fork(event)]
-    starts = [place for place, event in enumerate(history, 1) if event.type == "SessionStarted"]
+def own_start(history: Sequence[Event]) -> int:
+    """The place in a history behind which its last session decides for itself. Raises NotReconstructable."""
+    starts = [place for place, event in enumerate(history, 1) if event.type == "SessionStarted" or is_fork(event)]
     if not starts:
         raise NotReconstructable("the session never started", wanted="a session that decided something")
-    return forks[-1] if forks else starts[0]
+    return starts[-1]
 
 
-def _without_forks(events: Sequence[Event]) -> list[Event]:
+def runner_from(
+    before: Sequence[Event],
+    recording: Recording,
+    strategy: Strategy,
+    ports: Ports | None = None,
+    *,
+    contents: Store | None = None,
+    override: Override | None = None,
+    step: Callable[[Event], None] | None = None,
+) -> Runner:
+    """A run in memory that goes on behind these events, which are taken as they are."""
+    conductor = Conductor(
+        Recorder(before[-1].session_id, lambda: 0, after=_as_one(before)),
+        MemoryContents() if contents is None else contents,
+    )
+    conductor.take_in(before)
+    return Runner(conductor, recording, strategy, ports, override=override, effects=recording.effects, step=step)
+
+
+def _as_one(events: Sequence[Event]) -> list[Event]:
     """As one session's: to the lifecycle's rules a second creation would be one too many."""
     return [
         event

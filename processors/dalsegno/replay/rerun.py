@@ -28,15 +28,23 @@ from dalsegno.orchestration.recovery import resolutions
 from dalsegno.orchestration.work import Kind, Work, outstanding
 from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, CallState
 from dalsegno.replay.check import Override
-from dalsegno.replay.serving import BEGINNINGS, RESULTS, CallKey, Counts, Effects, Recording, Served, redirected
+from dalsegno.replay.serving import (
+    BEGINNINGS,
+    EXACT,
+    INEXACT,
+    RESULTS,
+    CallKey,
+    Counts,
+    Effects,
+    Recording,
+    Served,
+    redirected,
+)
 
 Inference: TypeAlias = Literal["recorded", "rerun", "recorded-else-rerun", "scripted"]
 Tools: TypeAlias = Literal["receipts", "simulate", "execute"]
 OnMiss: TypeAlias = Literal["fail", "stop", "simulate"]
 
-EXACT: Final = "replay/exact"
-INEXACT: Final = "replay/inexact"
-"""``meta.origin.importer`` of a recorded fact that was served into a run."""
 MAX_STEPS: Final = 1_000_000
 
 

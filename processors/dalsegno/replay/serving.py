@@ -20,6 +20,10 @@ from dalsegno.model.records import Event
 from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, REQUEST, VALIDATION, CallState
 from dalsegno.projections.decider.table import MemoryRows
 
+EXACT: Final = "replay/exact"
+INEXACT: Final = "replay/inexact"
+"""``meta.origin.importer`` of a recorded fact that was served into a run."""
+
 UNSOLICITED: Final = frozenset(
     {
         "MessageReceived", "ConfigPinned", "CancelRequested", "TimerFired", "SessionPaused", "SessionResumed",
@@ -46,6 +50,13 @@ _SUBJECT: Final = {
     "ContextItemRetrieved": "item_id",
     "VerdictReported": "validation_id",
 }
+
+
+def served_as(event: Event) -> str | None:
+    """EXACT or INEXACT for a recorded fact that was served again in a fork; None for any other event."""
+    origin = event.meta.get("origin")
+    importer = None if origin is None else origin["importer"]
+    return importer if importer in (EXACT, INEXACT) else None
 
 
 class CallKey(NamedTuple):

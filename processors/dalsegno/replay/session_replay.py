@@ -12,18 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from dalsegno.errors import NotReconstructable
-from dalsegno.harness.conductor import Conductor, Store
+from dalsegno.harness.conductor import Store
 from dalsegno.harness.performing import Ports
-from dalsegno.harness.writers import Recorder
 from dalsegno.model.forking import Boundary, fork_point
-from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
-from dalsegno.orchestration.decider import MemoryContents, configuration_in_force
+from dalsegno.orchestration.decider import configuration_in_force
+from dalsegno.replay.again import own_start, runner_from
 from dalsegno.replay.check import Checked, Checker, Override, configuration_digest, other_versions
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import Divergence
 from dalsegno.replay.observed import check_observed
-from dalsegno.replay.rerun import Runner, Strategy
+from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.serving import Counts, Recording
 
 Mode: TypeAlias = Literal["full", "inference-skipping", "simulation"]
@@ -218,21 +217,16 @@ def _run(asked: Asked) -> Replayed:
     result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(history))
     begun, result.snapped_back = _beginning(asked)
     before, behind = history[:begun], history[begun:]
-    conductor = Conductor(
-        Recorder(asked.session_id, lambda: 0, after=_as_one(before)),
-        MemoryContents() if asked.contents is None else asked.contents,
-    )
-    conductor.take_in(before)
+    recording = Recording.of(behind, before)
+    runner = runner_from(
+        before, recording, asked.strategy, asked.ports,
+        contents=asked.contents, override=asked.override, step=asked.step,
+    )  # fmt: skip
     try:
-        configuration_in_force(conductor.rows, conductor.contents)
+        configuration_in_force(runner.conductor.rows, runner.conductor.contents)
     except NotReconstructable as error:
         result.unreconstructable = (behind[0].seq if behind else before[-1].seq, error.found)
         return result
-    recording = Recording.of(behind, before)
-    runner = Runner(
-        conductor, recording, asked.strategy, asked.ports, override=asked.override, effects=recording.effects,
-        step=asked.step,
-    )  # fmt: skip
     run = runner.run()
     compared = compare_run(
         behind,
@@ -266,26 +260,13 @@ def _gap(history: Sequence[Event]) -> tuple[int, str] | None:
 def _beginning(asked: Asked) -> tuple[int, int]:
     """The place in the history at which the run begins, and by how many events that is before what was asked for."""
     history = asked.history
-    starts = [place for place, event in enumerate(history, 1) if event.type == "SessionStarted" or is_fork(event)]
-    if not starts:
-        raise NotReconstructable("the session never started", wanted="a session that decided something")
-    # What stands before a fork's own part is not decided again.
-    first = starts[-1]
+    first = own_start(history)
     found = fork_point(history, asked.session_id, asked.start) if asked.own_start > first else None
     if isinstance(found, Boundary):
         for place in range(first, len(history) + 1):
             if (history[place - 1].session_id, history[place - 1].seq) == (found.session_id, found.at.seq):
                 return place, found.snapped_back
     return first, max(0, asked.own_start - first)
-
-
-def _as_one(events: Sequence[Event]) -> list[Event]:
-    """As one session's: to the lifecycle's rules a second creation would be one too many."""
-    return [
-        event
-        for place, event in enumerate(events)
-        if not is_fork(event) and (place == 0 or event.type != "SessionCreated")
-    ]
 
 
 # --- what it would cost -----------------------------------------------------------------------------------------------

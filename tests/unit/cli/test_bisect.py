@@ -19,9 +19,9 @@ from dalsegno.projections.registry import installed
 from dalsegno.readers.bisecting import Bisecting, Range
 from dalsegno.readers.breakpoints import parse_breakpoint
 from dalsegno.readers.conditions import of_breakpoint
-from dalsegno.readers.datasets.rows import INEXACT
 from dalsegno.readers.sessions import Step
 from dalsegno.readers.versions import _Fold
+from dalsegno.replay.serving import INEXACT
 from dalsegno.testing.bench_flat import long_session
 from dalsegno.testing.builder import SessionBuilder, Written, blob
 from decider_lab import Scene

@@ -15,7 +15,7 @@ from dalsegno.harness.tools import load_tools
 from dalsegno.model.records import Event
 from dalsegno.orchestration import policy
 from dalsegno.orchestration.policy import PolicyOutcome
-from dalsegno.replay.rerun import INEXACT
+from dalsegno.replay.serving import INEXACT
 from dalsegno.testing import simulate
 from dalsegno.testing.builder import SessionBuilder
 from reader_lab import House

@@ -19,8 +19,8 @@ from dalsegno.orchestration.documents import Policy, PolicyRule, Prompts
 from dalsegno.orchestration.ports import Answer, AnsweredCall, Request, ToolResult, ToolRun
 from dalsegno.replay.check import Override
 from dalsegno.replay.compared import compare_run
-from dalsegno.replay.rerun import EXACT, INEXACT, Rerun, Runner, Strategy
-from dalsegno.replay.serving import RESULTS, Recording
+from dalsegno.replay.rerun import Rerun, Runner, Strategy
+from dalsegno.replay.serving import EXACT, INEXACT, RESULTS, Recording
 from decider_lab import APPROVE, TEMPLATES, Scene, stage
 
 STOP = Strategy(on_miss="stop")

@@ -15,12 +15,10 @@ from dalsegno.readers.datasets.context import Contexts, Seen
 from dalsegno.readers.datasets.history import Answer, Asked, History, Told
 from dalsegno.readers.datasets.left_out import LeftOut
 from dalsegno.readers.datasets.verdicts import Judged, Verdicts
+from dalsegno.replay.serving import EXACT, INEXACT, served_as
 
 RECORDED: Final = "recorded"
 RERUN: Final = "rerun"
-SERVED: Final = "replay"
-"""``meta.origin.importer`` of a recorded fact that was served again in a fork, and behind a slash how well it fits."""
-INEXACT: Final = f"{SERVED}/inexact"
 _RERUNS: Final = frozenset({"DEBUG", "DATASET", "WHAT_IF"})
 """Purposes of forks whose answers are re-runs; the others go on from where their parent was left."""
 
@@ -72,7 +70,7 @@ class _Rows:
         self._contexts = Contexts(history)
         self._verdicts = Verdicts(history)
         self._allow_tainted = allow_tainted
-        self._tainted = any(told.own and _origin(told) == INEXACT for told in history.told)
+        self._tainted = any(told.own and served_as(told.event) == INEXACT for told in history.told)
 
     def row(self, answer: Answer) -> Row:
         """Raises LeftOut."""
@@ -83,8 +81,7 @@ class _Rows:
             raise LeftOut("not-requested")
         if self._tainted and not self._allow_tainted:
             raise LeftOut("tainted")
-        served = _origin(told).partition("/")[0] == SERVED
-        if served and _origin(told) != INEXACT:
+        if served_as(told.event) == EXACT:
             raise LeftOut("served-again")
         for each in (self._history.created, asked.told, told, *self._history.feedback):
             if each is not None and each.problem is not None:

@@ -14,11 +14,12 @@ from dalsegno.model.records import Event, stub_event
 from dalsegno.readers.datasets.chat import tools_of
 from dalsegno.readers.datasets.history import Told
 from dalsegno.readers.datasets.left_out import REASONS
-from dalsegno.readers.datasets.rows import INEXACT, SERVED, Missed
+from dalsegno.readers.datasets.rows import Missed
+from dalsegno.replay.serving import EXACT, INEXACT
 from dalsegno.testing.builder import blob
 from dataset_lab import Chat, brief, item, made, part, rows
 
-SERVED_EXACTLY = {"importer": f"{SERVED}/exact", "native_ref": "s-1#9", "native_digest": None, "synthesized": False}
+SERVED_EXACTLY = {"importer": EXACT, "native_ref": "s-1#9", "native_digest": None, "synthesized": False}
 SERVED_INEXACTLY = {**SERVED_EXACTLY, "importer": INEXACT}
 
 
