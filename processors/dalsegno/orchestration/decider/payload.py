@@ -35,18 +35,12 @@ from dalsegno.model.events import (
 from dalsegno.orchestration.canonical import canonical
 from dalsegno.orchestration.decider import calls, judging, moves, packs
 from dalsegno.orchestration.decider.world import JSON, Due, World
+from dalsegno.orchestration.recovery import resolutions
 from dalsegno.projections.decider.rows import (
-    APPROVAL,
-    CALL,
-    COMPRESSION,
-    INFERENCE,
-    REQUEST,
     STAGE,
     VALIDATION,
     StageState,
 )
-
-_OPEN_CALLS: Final = frozenset({"REQUESTED", "AUTHORIZED", "STARTED", "UNRESOLVED"})
 
 
 def payload(world: World, due: Due) -> NewEvent:
@@ -61,13 +55,8 @@ def payload(world: World, due: Due) -> NewEvent:
 
 
 def open_operations(world: World) -> list[str]:
-    """Ids of the operations without an end, sorted, as the lifecycle counts them."""
-    rows = world.rows
-    found = [id for id, row in rows.family(INFERENCE).items() if row.phase == "OPEN"]
-    found += [id for id, row in rows.family(CALL).items() if row.phase in _OPEN_CALLS]
-    for family in (APPROVAL, REQUEST, VALIDATION, COMPRESSION):
-        found += [id for id, row in rows.family(family).items() if row.phase == "OPEN"]
-    return sorted(found)
+    """Ids of the operations without an end, sorted, as the lifecycle counts them: those that a recovery resolves."""
+    return sorted(id for _, id in resolutions(world.rows))
 
 
 def _limit(world: World, limit: str) -> NewEvent:
