@@ -102,7 +102,7 @@ def begin(
         conductor.take_in([first])
         if after is not None:
             after(first)
-    _start(conductor, documents, clock, seed)
+    start(conductor, documents, clock, seed)
     return conductor
 
 
@@ -135,7 +135,7 @@ def resume(
         after(recovered)
     head = conductor.rows.head_row
     if head is not None and head.status == "CREATED":
-        _start(conductor, documents, clock, seed)
+        start(conductor, documents, clock, seed)
     return conductor
 
 
@@ -143,6 +143,15 @@ def session_of(conductor: Conductor) -> Session:
     """The session of the log that a conductor of ``begin`` or ``resume`` appends to."""
     assert isinstance(conductor.writer, LogWriter)
     return conductor.writer.session
+
+
+def start(conductor: Conductor, documents: Sequence[PinnedDocument], clock: Clock, seed: int | None) -> None:
+    """Append what is missing between a session's creation and its start: documents, and the start."""
+    pinned = conductor.rows.family(PIN)
+    for pin in pins([each for each in documents if each.kind not in pinned]):
+        conductor.append(pin)
+    lines = [f"{kind}:{pin.name}:{pin.digest.hex()}" for kind, pin in conductor.rows.family(PIN).items()]
+    conductor.append(SessionStarted(config_set_digest=config_set_digest(lines), clock_start=clock.now(), seed=seed))
 
 
 def history(publisher: Sender, session_id: str, source: SessionSource | None = None) -> list[Event]:
@@ -201,15 +210,6 @@ def _events(session_id: str, records: SessionRecords, source: SessionSource) -> 
     path = events_along(session_id, own, own.known.choose().hashes)
     up_to = records.read_up_to
     return list(counting(whole_history(path, lambda name: gather(source.read(name, up_to).placed.values()))))
-
-
-def _start(conductor: Conductor, documents: Sequence[PinnedDocument], clock: Clock, seed: int | None) -> None:
-    """What is missing between a session's creation and its start."""
-    pinned = conductor.rows.family(PIN)
-    for pin in pins([each for each in documents if each.kind not in pinned]):
-        conductor.append(pin)
-    lines = [f"{kind}:{pin.name}:{pin.digest.hex()}" for kind, pin in conductor.rows.family(PIN).items()]
-    conductor.append(SessionStarted(config_set_digest=config_set_digest(lines), clock_start=clock.now(), seed=seed))
 
 
 def _pinned(events: Sequence[Event]) -> dict[str, Any]:

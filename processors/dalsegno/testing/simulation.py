@@ -18,18 +18,15 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.files import load
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.providers.scripted import Scripted, read_script
+from dalsegno.harness.sessions import build, start
 from dalsegno.harness.tools import PythonTools, Tool
 from dalsegno.harness.writers import Recorder
-from dalsegno.model.events import Label, NewEvent, SessionCreated, SessionStarted
-from dalsegno.model.lifecycle import config_set_digest
+from dalsegno.model.events import Label, NewEvent, SessionCreated
 from dalsegno.model.records import Event
-from dalsegno.orchestration import cel
-from dalsegno.orchestration.configuration import PinnedDocument, documents, pins
-from dalsegno.orchestration.decider import DECIDER_VERSION, MemoryContents, World
-from dalsegno.orchestration.documents import HarnessBuild
+from dalsegno.orchestration.configuration import documents
+from dalsegno.orchestration.decider import MemoryContents, World
 from dalsegno.orchestration.ports import Provider, Reporter, Retriever
 from dalsegno.orchestration.ports import Tools as ToolsPort
-from dalsegno.projections.decider.rendering import BUILDER_VERSION
 from dalsegno.replay.rerun import Runner, Strategy
 from dalsegno.replay.serving import Recording
 from dalsegno.storage.blobs import blob
@@ -81,11 +78,18 @@ def simulate(
     None: nobody does, and the simulation stops there. Raises InvalidDocument, Failed."""
     ran: ToolsPort = PythonTools(tools) if isinstance(tools, Iterable) else tools
     loaded = load(workflow, tools=ran.catalog().tools if isinstance(ran, PythonTools) else ())
-    build = HarnessBuild(harness="simulation", decider=DECIDER_VERSION, builder=BUILDER_VERSION, cel_engine=cel.ENGINE)
     clock = SteppedClock()
     conductor = Conductor(Recorder("simulation", clock.now), MemoryContents())
-    for event in opening(documents(loaded, build), goal=goal, labels=labels or {}):
-        conductor.append(event)
+    told = sorted((labels or {}).items())
+    created = SessionCreated(
+        workflow_name=loaded.workflow.name,
+        profile="STRICT",
+        goal=blob(goal),
+        labels=[Label(key=key, value=value) for key, value in told],
+    )
+    conductor.append(created)
+    # A clock of its own: the session's time begins at START, whatever number of documents is pinned before.
+    start(conductor, documents(loaded, build("simulation")), SteppedClock(), seed=0)
     ports = Ports(
         clock=clock,
         sleep=lambda _seconds: None,
@@ -101,22 +105,6 @@ def simulate(
     recorder = conductor.writer
     assert isinstance(recorder, Recorder)
     return Simulation(recorder.events, _outcome(recorder.events[-1]), result.stopped)
-
-
-def opening(pinned: Sequence[PinnedDocument], *, goal: str, labels: Mapping[str, str]) -> list[NewEvent]:
-    """What stands before a session's first decision."""
-    pinning = pins(pinned)
-    names = [f"{pin.kind}:{pin.name}:{'-' if pin.digest is None else pin.digest.hex()}" for pin in pinning]
-    return [
-        SessionCreated(
-            workflow_name=pinned[0].name,
-            profile="STRICT",
-            goal=blob(goal),
-            labels=[Label(key=key, value=labels[key]) for key in sorted(labels)],
-        ),
-        *pinning,
-        SessionStarted(config_set_digest=config_set_digest(names), clock_start=START, seed=0),
-    ]
 
 
 def _provider(script: Script) -> Provider:

@@ -11,6 +11,7 @@ from dalsegno.errors import BadInputFile
 from dalsegno.harness.tools import tool
 from dalsegno.replay.golden import compare, lines_of, read, written
 from dalsegno.testing import Simulation, simulate
+from dalsegno.testing.simulation import START
 
 WORKFLOW = """
 name: one
@@ -46,6 +47,12 @@ def test_equal_runs_have_equal_references_and_files_come_back(tmp_path: Path) ->
     assert written(lines) == written(lines_of(other.events))
     assert read(written(lines), "g") == lines
     assert compare(lines, lines) is None
+
+
+@pytest.mark.parametrize("prompts", ['main: "Task: {goal}"', 'main: "Task: {goal}", more: "{clock_start}"'])
+def test_a_simulations_time_begins_at_the_same_moment_whatever_it_pins(tmp_path: Path, prompts: str) -> None:
+    started = run(tmp_path, WORKFLOW.replace('main: "Task: {goal}"', prompts)).decisions("SessionStarted")
+    assert [body["clock_start"] for body in started] == [START]
 
 
 def test_a_changed_line_of_policy_is_named_and_the_configuration_comes_first(tmp_path: Path) -> None:
