@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dalsegno.model.records import Event
+from dalsegno.model.records import ERASED, stub_event
 from dalsegno.orchestration.documents import Obligation, Policy
 from dalsegno.orchestration.policy_effects import TOOLS_MOST, Backtest, Coverage, Difference, change
 from dalsegno.orchestration.policy_history import RecordedCall
@@ -68,19 +68,7 @@ def test_an_erased_call_is_counted_and_what_followed_it_is_not() -> None:
     history = session.history
     place = next(n for n, event in enumerate(history) if event.type == "ToolCallRequested")
     old = history[place]
-    history[place] = Event(
-        old.session_id,
-        old.seq,
-        old.hash,
-        old.prev_hash,
-        old.epoch,
-        old.type,
-        old.known,
-        old.ignorable,
-        {},
-        {},
-        "ERASED",
-    )
+    history[place] = stub_event(old.session_id, old.link, old.type, ERASED)
     found = list(calls_in("s-1", history))
     assert [(call.call_id, call.seq, call.unfit) for call in found] == [
         ("", old.seq, "ERASED"),

@@ -20,7 +20,7 @@ from dalsegno.harness.sessions import begin, build
 from dalsegno.harness.tools import PythonTools, tool
 from dalsegno.log.redaction import RedactionRule, Redactor
 from dalsegno.log.topics import EVENTS, topic_name
-from dalsegno.model.records import Event
+from dalsegno.model.records import ERASED, Event, stub_event
 from dalsegno.orchestration.configuration import Loaded, documents
 from dalsegno.orchestration.documents import (
     Agent,
@@ -236,19 +236,7 @@ def erased(events: list[Event], type_: str) -> list[Event]:
     """Without the first event of that type."""
     place = next(n for n, event in enumerate(events) if event.type == type_)
     old = events[place]
-    stub = Event(
-        old.session_id,
-        old.seq,
-        old.hash,
-        old.prev_hash,
-        old.epoch,
-        old.type,
-        old.known,
-        old.ignorable,
-        {},
-        {},
-        "ERASED",
-    )
+    stub = stub_event(old.session_id, old.link, old.type, ERASED)
     return [*events[:place], stub, *events[place + 1 :]]
 
 
@@ -272,22 +260,7 @@ def test_a_pack_that_names_what_is_no_message_is_none(house: House) -> None:
 
 def test_behind_an_erased_event_only_what_is_proved_whole_is_a_row(house: House) -> None:
     run(house, [CompressionRule(id="k", method="TRIM", when=Triggers(turns=1), protect=Protected(turns=1))])
-    events = events_of(house)
-    place = next(n for n, event in enumerate(events) if event.type == "ToolReceiptRecorded")
-    old = events[place]
-    events[place] = Event(
-        old.session_id,
-        old.seq,
-        old.hash,
-        old.prev_hash,
-        old.epoch,
-        old.type,
-        old.known,
-        old.ignorable,
-        {},
-        {},
-        "ERASED",
-    )
+    events = erased(events_of(house), "ToolReceiptRecorded")
     problems = {id: shown.problem for id, shown in shown_along(house, events).items()}
     assert list(problems) == AGENTS_ANSWERS
     assert problems["plan.1/t1/i"] is None
