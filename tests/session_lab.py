@@ -14,15 +14,17 @@ from dalsegno import events
 from dalsegno.harness.clock import SystemClock
 from dalsegno.harness.live import Live, Stopped
 from dalsegno.harness.mailbox import Mailbox
+from dalsegno.harness.past import history
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.providers.scripted import Scripted
-from dalsegno.harness.sessions import After, begin, build, history, resume
+from dalsegno.harness.sessions import After, begin, build, resume
 from dalsegno.harness.tools import PythonTools, Tool, tool
 from dalsegno.log.inbox import Inbox
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import Loaded, PinnedDocument, documents
 from dalsegno.orchestration.documents import (
     Agent,
+    CompressionRule,
     CompressionRules,
     Policy,
     PolicyRule,
@@ -98,6 +100,7 @@ class World:
         *,
         policy: Sequence[PolicyRule] = (),
         delegated: Sequence[ToolSpec] = (),
+        compression: Sequence[CompressionRule] = (),
     ) -> None:
         self.log = MemoryLog(partitions=2)
         self.store = FolderStore(folder / "store")
@@ -105,10 +108,14 @@ class World:
         self.script = Scripted(script)
         self.clock: Any = SystemClock()
         self.tools = tools_of(self.effects)
-        self.documents = self.pinned(stages, policy, delegated)
+        self.documents = self.pinned(stages, policy, delegated, compression)
 
     def pinned(
-        self, stages: Sequence[Stage], policy: Sequence[PolicyRule] = (), delegated: Sequence[ToolSpec] = ()
+        self,
+        stages: Sequence[Stage],
+        policy: Sequence[PolicyRule] = (),
+        delegated: Sequence[ToolSpec] = (),
+        compression: Sequence[CompressionRule] = (),
     ) -> list[PinnedDocument]:
         catalog = [*(each.spec for each in self.tools), *delegated]
         loaded = Loaded(
@@ -116,7 +123,7 @@ class World:
                 name="w", agents={"a": Agent(provider="p", model="m", prompt="sys")}, stages=list(stages)
             ),
             policy=Policy(rules=list(policy)),
-            compression=CompressionRules(),
+            compression=CompressionRules(rules=list(compression)),
             tools=ToolCatalog(tools=catalog),
             prompts=Prompts(templates={"sys": "Your task: {goal}"}),
             validators=Validators(validators=[ValidatorSpec(name="said", predicate='output != ""')]),

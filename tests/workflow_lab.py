@@ -28,10 +28,11 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.files import load
 from dalsegno.harness.live import Live, Stopped
 from dalsegno.harness.mailbox import Mailbox
+from dalsegno.harness.past import read_past
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.providers.scripted import Scripted, read_script
 from dalsegno.harness.reporters import open_reporter
-from dalsegno.harness.sessions import begin, build, end_of, history, resume
+from dalsegno.harness.sessions import begin, build, resume
 from dalsegno.harness.tools import PythonTools, Tool, load_tools
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.topics import BESIDE, EVENTS, topic_name
@@ -45,6 +46,7 @@ from dalsegno.projections.decider.rows import APPROVAL
 from dalsegno.replay.check import Checker, check
 from dalsegno.testing import MemoryLog, MemoryPublisher
 from dalsegno.testing.memory_log import MemoryTransport
+from standing_lab import ShardOfLog
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SESSION = "example"
@@ -207,10 +209,13 @@ class Desk:
 
 
 class Run:
-    """One example in a folder, over one log."""
+    """One example in a folder, over one log. ``behind``: sessions are taken over from a shard that lacks so many of the
+    newest records; None: from the log alone."""
 
-    def __init__(self, example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.example, self.folder = example, folder
+    def __init__(
+        self, example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch, behind: int | None = None
+    ) -> None:
+        self.example, self.folder, self.behind = example, folder, behind
         folder.mkdir()
         program = example.folder / "program"
         if program.is_dir():
@@ -223,7 +228,7 @@ class Run:
 
     def copy(self, folder: Path) -> Run:
         """What a process that is killed now leaves behind: the log, and what the tools did outside."""
-        other = Run(self.example, folder, self._monkeypatch)
+        other = Run(self.example, folder, self._monkeypatch, self.behind)
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
         other.log.fill_from(self.log)
         other.answered = set(self.answered)
@@ -266,12 +271,13 @@ class Run:
 
     def _conductor(self, publisher: MemoryPublisher) -> Conductor | None:
         """None: the process that died had ended the session."""
-        past = history(publisher, SESSION)
-        if end_of(past) is not None:
+        source = None if self.behind is None else ShardOfLog(self.log, PREFIX, SESSION, behind=self.behind)
+        past = read_past(publisher, SESSION, source)
+        if past.end is not None:
             return None
         documents = pinned(self.example.name)
-        if past:
-            return resume(publisher, SESSION, clock=CLOCK, documents=documents)
+        if past.known:
+            return resume(publisher, SESSION, clock=CLOCK, documents=documents, source=source)
         labels = [Label(key=key, value=value) for key, value in self.example.labels.items()]
         return begin(publisher.session(SESSION), documents, goal=self.example.goal, clock=CLOCK, labels=labels)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dalsegno import events
-from dalsegno.harness.sessions import history
+from dalsegno.harness.past import history
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.transport import KafkaTransport

@@ -15,8 +15,9 @@ from conftest import KafkaForTest
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
+from dalsegno.harness.past import StoredContents, history
 from dalsegno.harness.performing import Ports
-from dalsegno.harness.sessions import StoredContents, begin, history
+from dalsegno.harness.sessions import begin
 from dalsegno.harness.tools import PythonTools
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.kafka import KafkaConfig

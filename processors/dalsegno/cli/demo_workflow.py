@@ -21,7 +21,8 @@ from dalsegno.cli.demo_world import DemoWorld, wait
 from dalsegno.cli.divergence_text import divergence_lines
 from dalsegno.errors import Failed
 from dalsegno.harness.files import load
-from dalsegno.harness.sessions import StoredContents, build, history
+from dalsegno.harness.past import StoredContents, history
+from dalsegno.harness.sessions import build
 from dalsegno.harness.tools import load_tools
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.publisher import Publisher

@@ -17,8 +17,8 @@ from dalsegno.cli.output import note
 from dalsegno.cli.session_fork import parse_label
 from dalsegno.errors import Usage
 from dalsegno.harness.opening import Options, open_ports
+from dalsegno.harness.past import StoredContents
 from dalsegno.harness.performing import PROVIDER_DEFAULT
-from dalsegno.harness.sessions import StoredContents
 from dalsegno.model.events import ApprovalDenied, ApprovalGranted, NewEvent
 from dalsegno.orchestration.decider import World
 from dalsegno.projections.decider.rows import APPROVAL

@@ -19,8 +19,8 @@ from dalsegno.cli.replay_session_text import show_result, show_summary
 from dalsegno.errors import NegativeVerdict, NotFound, NotReconstructable, Usage
 from dalsegno.harness.clock import SystemClock
 from dalsegno.harness.opening import Options, open_ports
+from dalsegno.harness.past import StoredContents, configuration_in_log
 from dalsegno.harness.performing import Ports
-from dalsegno.harness.sessions import StoredContents, configuration_in_log
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.service_records import write_records
 from dalsegno.model.records import Event

@@ -22,8 +22,9 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.opening import Opened, Options, missing, open_documents, open_ports
+from dalsegno.harness.past import StoredContents, read_past
 from dalsegno.harness.performing import Ports
-from dalsegno.harness.sessions import StoredContents, begin, configuration_in_log, end_of, history, resume, session_of
+from dalsegno.harness.sessions import begin, resume, session_of
 from dalsegno.harness.subsessions import SubSessions
 from dalsegno.log.history import SessionSource
 from dalsegno.log.inbox import Inbox
@@ -61,15 +62,14 @@ def run_workflow(
     with _publisher(ctx) as publisher:
         source, clock = shard_source(ctx), opened.ports.clock
         since = publisher.high(id_)
-        past = [] if session_id is None else history(publisher, id_, source)
-        end = end_of(past)
-        if end is not None:
-            return _ended_before(ctx, end, publisher)
-        of_session = _labels(past) if past else labels
+        past = None if session_id is None else read_past(publisher, id_, source)
+        if past is not None and past.end is not None:
+            return _ended_before(ctx, past.end, publisher)
+        of_session = past.labels if past is not None and past.known else labels
         running = Running(ctx, publisher, id_, opened, source, options, wait_seconds, of_session)
-        if past:
+        if past is not None and past.known:
             note(f"session {id_} is in the log: it goes on, with the configuration it was begun with")
-            running.check(configuration_in_log(past, publisher.blobs) or pinned_here)
+            running.check(past.configuration or pinned_here)
             return running.run(
                 resume(
                     publisher, id_, clock=clock, documents=documents, seed=seed, source=source, after=running.see
@@ -91,12 +91,11 @@ def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, po
     opened = _open(options)
     with _publisher(ctx) as publisher:
         source = shard_source(ctx)
-        past = history(publisher, session_id, source)
-        end = end_of(past)
-        if end is not None:
-            return _ended_before(ctx, end, publisher)
-        running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds, _labels(past))
-        configuration = configuration_in_log(past, publisher.blobs)
+        past = read_past(publisher, session_id, source)
+        if past.end is not None:
+            return _ended_before(ctx, past.end, publisher)
+        running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds, past.labels)
+        configuration = past.configuration
         if configuration is not None:
             running.check(configuration)
         return running.run(
@@ -111,10 +110,6 @@ def _read(documents: Sequence[PinnedDocument]) -> Configuration:
 def _open(options: Options) -> Opened:
     with redirect_stdout(sys.stderr):
         return open_ports(options)
-
-
-def _labels(past: Sequence[Event]) -> list[Label]:
-    return [Label(**label) for label in past[0].body["labels"]] if past else []
 
 
 def _publisher(ctx: Context) -> Publisher:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
+from dalsegno.harness.past import end_of, history
 from dalsegno.harness.performing import Ports, Unfinished
-from dalsegno.harness.sessions import After, begin, end_of, history, resume, session_of
+from dalsegno.harness.sessions import After, begin, resume, session_of
 from dalsegno.log.history import SessionSource
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.publisher import Publisher

@@ -7,8 +7,8 @@ start. Sources over local state read a shard or a snapshot and only the tail of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from dalsegno.errors import SessionHeld
 from dalsegno.log.codec import place
@@ -189,6 +189,12 @@ class History(NamedTuple):
     state: SessionState
     ops: MemoryOps
     keys: frozenset[EventKey]
+    counted: Sequence[Event] = ()
+    """Behind a standing: the events of the path that break no rule, which alone have an effect."""
+
+
+Examine: TypeAlias = Callable[[SessionRecords, History], object]
+"""Is told what a resume read, before anything is written; what it raises ends the resume."""
 
 
 def understand(session_id: str, records: SessionRecords, source: SessionSource, up_to: Offset) -> History:
@@ -239,8 +245,7 @@ def _go_on(standing: Standing, records: SessionRecords) -> History:
     greatest."""
     behind = [each for each in records.placed.values() if isinstance(each, Event)]
     events = [standing.tip, *sorted(behind, key=lambda event: event.seq)]
-    for event in events[1:]:
-        judge(standing.state, standing.ops, event)
+    counted = [event for event in events[1:] if not judge(standing.state, standing.ops, event).violations]
     tip = events[-1]
     return History(
         head_at(tip.link),
@@ -250,6 +255,7 @@ def _go_on(standing: Standing, records: SessionRecords) -> History:
         standing.state,
         standing.ops,
         frozenset(records.placed),
+        counted,
     )
 
 

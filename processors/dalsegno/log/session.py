@@ -11,7 +11,7 @@ from dalsegno.errors import SessionSuperseded, Usage, WaitTimeout
 from dalsegno.log.calls import ToolCall, request_call
 from dalsegno.log.children import end_child, start_child
 from dalsegno.log.drafting import Chain
-from dalsegno.log.history import SessionRecords, StandingSource, understand
+from dalsegno.log.history import Examine, SessionRecords, StandingSource, understand
 from dalsegno.log.receipts import Pending
 from dalsegno.log.recovery import Resolve, recovery_of
 from dalsegno.log.takeover import Claim, check_log_has, check_no_rival
@@ -84,6 +84,7 @@ class Session(SessionWriter):
         self,
         *,
         resolve: Resolve | None = None,
+        examine: Examine | None = None,
         timeout: float = RESUME_TIMEOUT_SECONDS,
         retries: int = 0,
         actor: Actor | tuple[str, str] | None = None,
@@ -95,6 +96,7 @@ class Session(SessionWriter):
         default); (4) read up to that record's own offset: a rival recovery of that epoch or above means
         SessionSuperseded, or to start again as often as ``retries`` says.
 
+        ``examine`` is told what was read before (3), each time; what it raises ends the resume with nothing written.
         ``timeout``: seconds for the reports of this writer's events; the reading in (2) may take longer, as long as
         something comes. A crash after (3) leaves a recovery that the next one raises its epoch above.
 
@@ -106,7 +108,7 @@ class Session(SessionWriter):
             self._wait_for_reports(deadline)
             for attempt in range(retries + 1):
                 try:
-                    return self._resume_once(resolve, deadline, actor)
+                    return self._resume_once(resolve, examine, deadline, actor)
                 except SessionSuperseded:
                     if attempt == retries:
                         raise
@@ -135,7 +137,13 @@ class Session(SessionWriter):
                 session_id=self.session_id,
             )
 
-    def _resume_once(self, resolve: Resolve | None, deadline: float, actor: Actor | tuple[str, str] | None) -> Pending:
+    def _resume_once(
+        self,
+        resolve: Resolve | None,
+        examine: Examine | None,
+        deadline: float,
+        actor: Actor | tuple[str, str] | None,
+    ) -> Pending:
         # (1)
         up_to = self.publisher.high(self.session_id)
         # (2)
@@ -152,6 +160,8 @@ class Session(SessionWriter):
         self.publisher.found_in_log(history.keys)
         for key in history.keys:
             self._lost.pop(key, None)
+        if examine is not None:
+            examine(records, history)
         recovered = recovery_of(self.session_id, history, records, resolve)
         # Until (4) is done nobody knows whether this writer may go on.
         self._broken = "its resume was not finished"

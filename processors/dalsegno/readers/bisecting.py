@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from dalsegno.errors import BlobDamaged, BlobMissing, Conflict
-from dalsegno.harness.sessions import StoredContents
+from dalsegno.harness.past import StoredContents
 from dalsegno.model.events import Finding
 from dalsegno.orchestration.documents import Policy
 from dalsegno.orchestration.policy import evaluate

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dalsegno.errors import NotFound, OtherHistory
+from dalsegno.harness.past import Decided
 from dalsegno.log import admin
 from dalsegno.log.history import (
     Family,
@@ -25,8 +26,10 @@ from dalsegno.log.transport import KafkaTransport
 from dalsegno.model.ids import EventKey, Offset, Seq, root_of
 from dalsegno.model.records import Event, Unreadable
 from dalsegno.projections import registry
+from dalsegno.projections.decider.projection import Decider
 from dalsegno.readers.local import LocalReader, View
 from dalsegno.readers.standing import stood_before
+from dalsegno.readers.taking_over import Told, decided_at
 from dalsegno.state.history import Journal
 from dalsegno.storage.object_store import Store
 
@@ -44,6 +47,13 @@ class ShardSource:
     def stand(self, session_id: str, up_to: Offset) -> SessionRecords:
         """The end of the path as the state has it, and the records behind it; else as ``read``."""
         return self._read(session_id, up_to, stand=True)
+
+    def decided(self, session_id: str, tip: Event) -> Decided | None:
+        """What the decisions of a session depend on where it stands, and the contents that are named there."""
+        told = Told()
+        with LocalReader(self._data, self._prefix, self._store, lambda: self._kafka, [Decider(told.keep)]) as reader:
+            reads = reader.of_session(session_id).reads
+            return reader.reading(lambda: decided_at(reads, session_id, tip, told))
 
     def _read(self, session_id: str, up_to: Offset, *, stand: bool) -> SessionRecords:
         topic = topic_name(self._prefix, EVENTS)

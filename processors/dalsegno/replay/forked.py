@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from dalsegno.errors import NotReconstructable
 from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.past import StoredContents, history
 from dalsegno.harness.performing import Ports
-from dalsegno.harness.sessions import StoredContents, history
 from dalsegno.harness.writers import LogWriter
 from dalsegno.log.history import SessionSource
 from dalsegno.log.publisher import Publisher

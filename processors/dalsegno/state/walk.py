@@ -134,6 +134,11 @@ class Walk:
         table.load_all()
         return [(row_id, cell.row) for row_id, cell in table.cells.items() if cell.row is not None]
 
+    def private_row(self, projection: str, row_id: RowId = ()) -> Any:
+        """One of the rows that a projection keeps for itself, or None."""
+        table = self._here.rows.get(projection)
+        return None if table is None else deepcopy(table.private.get(row_id))
+
     def open(self) -> list[tuple[str, str]]:
         """Kind and id of the operations, turns and stages that are open."""
         return self._here.open()

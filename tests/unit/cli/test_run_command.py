@@ -14,7 +14,8 @@ from dalsegno.cli import run_text, running
 from dalsegno.cli.context import Context
 from dalsegno.cli.frame import run
 from dalsegno.harness.opening import Options
-from dalsegno.harness.sessions import StoredContents, resume
+from dalsegno.harness.past import StoredContents
+from dalsegno.harness.sessions import resume
 from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import PolicyRule, Question
 from dalsegno.settings import Settings

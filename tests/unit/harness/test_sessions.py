@@ -9,7 +9,8 @@ import pytest
 
 from dalsegno import events
 from dalsegno.errors import Conflict, InvalidEvent, SessionMissing, SessionSuperseded
-from dalsegno.harness.sessions import begin, history, resume
+from dalsegno.harness.past import history
+from dalsegno.harness.sessions import begin, resume
 from dalsegno.model.records import Event
 from dalsegno.orchestration.recovery import resolutions
 from dalsegno.projections.decider.fold import fold_event

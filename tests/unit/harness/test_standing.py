@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import session_lab
 from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.past import Past, read_past
 from dalsegno.harness.sessions import resume, session_of
-from dalsegno.log.history import SessionRecords, Standing
-from dalsegno.model.ids import Offset
-from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
+from dalsegno.model.events import NewEvent
 from dalsegno.model.records import Event
+from dalsegno.orchestration.decider import World, configuration_in_force, next_decision
+from dalsegno.orchestration.documents import CompressionRule, Protected, StageLimits, Triggers
+from dalsegno.projections.decider.rows import ITEM
 from dalsegno.testing import MemoryPublisher
-from workflow_lab import CLOCK, PREFIX, SESSION, WIRE, Killed, Point, Run, pinned
+from standing_lab import ShardOfLog
+from workflow_lab import CLOCK, CODING, PREFIX, SESSION, TRIAGE, WIRE, Example, Killed, Point, Run, pinned
 
 TAIL = 5
 
 
-class StandingState:
-    """As a shard that has all but the last events of a session of which nothing else is known."""
-
-    def __init__(self, publisher: MemoryPublisher) -> None:
-        self._log = publisher.log_source()
-
-    def read(self, session_id: str, up_to: Offset) -> SessionRecords:
-        return self._log.read(session_id, up_to)
-
-    def stand(self, session_id: str, up_to: Offset) -> SessionRecords:
-        whole = self._log.read(session_id, up_to)
-        events = sorted((each for each in whole.placed.values() if isinstance(each, Event)), key=lambda each: each.seq)
-        below, state, ops = events[:-TAIL], SessionState(), MemoryOps()
-        for event in below:
-            judge(state, ops, event)
-        behind: dict[Any, Any] = {event.key: event for event in events[-TAIL:]}
-        return whole._replace(placed=behind, standing=Standing(below[-1], state, ops))
-
-
 def taken_over(run: Run, *, standing: bool) -> tuple[Conductor, Event]:
     with MemoryPublisher(run.log, prefix=PREFIX, writer="lab/1/b") as publisher:
-        source = StandingState(publisher) if standing else None
+        source = ShardOfLog(run.log, PREFIX, SESSION, behind=TAIL) if standing else None
         conductor = resume(publisher, SESSION, clock=CLOCK, documents=pinned(WIRE.name), source=source)
         records = session_of(conductor).last_resume
         assert records is not None
@@ -57,6 +41,76 @@ def test_it_is_taken_over_as_from_all_its_records(tmp_path: Path, monkeypatch: p
     assert again.type == "SessionRecovered"
     assert again.body["in_flight"] == recovered.body["in_flight"] != []
     assert (again.seq, again.epoch, again.prev_hash) == (recovered.seq, recovered.epoch, recovered.prev_hash)
+    check_same(stood, plain)
+
+
+@pytest.mark.parametrize("example", [TRIAGE, CODING], ids=lambda each: each.name)
+def test_wherever_a_session_stands_its_rows_and_the_contents_they_name_are_those_of_all_its_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: Example
+) -> None:
+    run = Run(example, tmp_path / "run", monkeypatch)
+    with MemoryPublisher(run.log, prefix=PREFIX, writer="reader/1/a") as reader:
+        source = ShardOfLog(run.log, PREFIX, SESSION)
+
+        def look(point: Point) -> None:
+            if not point.stored:
+                return
+            stood = read_past(reader, SESSION, source)
+            plain = read_past(reader, SESSION)
+            assert stood.known is plain.known
+            assert (stood.end is None, stood.labels, stood.configuration) == (
+                plain.end is None, plain.labels, plain.configuration
+            )  # fmt: skip
+            check_same(stood, plain)
+
+        run.log.watch = look
+        run.to_its_end()
+    assert source.stood > 100
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+def test_a_long_session_is_taken_over_by_folding_what_is_still_named(tmp_path: Path, count: int) -> None:
+    """Its goal and its documents stand at its beginning, what its model is shown in the last turns."""
+    answers = [{"match": "*", "calls": [{"name": "look", "arguments": {"what": "x" * 50}}]}]
+    limits = StageLimits(turns=count)
+    trim = CompressionRule(id="last-turns", method="TRIM", when=Triggers(turns=20), protect=Protected(turns=4))
+    world = session_lab.World(tmp_path, answers, [session_lab.stage("work", limits=limits)], compression=[trim])
+    with pytest.raises(session_lab.Killed):
+        world.process().begin(after=session_lab.killed_behind(count))
+    publisher = world.process().publisher
+    source = ShardOfLog(world.log, "t", session_lab.SESSION, behind=TAIL, window_events=256)
+    stood, plain = read_past(publisher, session_lab.SESSION, source), read_past(publisher, session_lab.SESSION)
+    assert (plain.folded, source.stood) == (count, 1)
+    assert stood.folded <= 1_000
+    assert len(stood.contents.found) < 400 < len(plain.contents.found)
+    check_same(stood, plain)
+
+
+def check_same(stood: Conductor | Past, plain: Conductor | Past) -> None:
     assert dict(stood.rows.all()) == dict(plain.rows.all())
-    items = stood.rows.family("item").values()
-    assert [stood.contents.get(item.digest) for item in items] == [plain.contents.get(item.digest) for item in items]
+    named = {item.digest for item in plain.rows.family(ITEM).values()} | contents_named(plain)
+    for digest in named & plain.contents.found.keys():  # type: ignore[union-attr]
+        assert stood.contents.get(digest) == plain.contents.get(digest)
+    assert decision_of(stood) == decision_of(plain)
+
+
+def decision_of(past: Conductor | Past) -> NewEvent | None:
+    head = past.rows.head_row
+    if head is None or head.status != "RUNNING":
+        return None
+    return next_decision(World(past.rows, configuration_in_force(past.rows, past.contents), past.contents))
+
+
+def contents_named(past: Conductor | Past) -> set[bytes]:
+    head, found = past.rows.head_row, set[bytes]()
+    if head is not None:
+        found |= {digest for digest in (head.goal, head.answer) if digest is not None}
+    found |= {pin.digest for pin in past.rows.family("pin").values()}
+    for call in past.rows.family("call").values():
+        found |= {call.arguments, call.effective}
+    for inference in past.rows.family("inference").values():
+        found |= {call[3] for call in inference.calls} | ({inference.text} - {None})
+    found |= {stage.outputs for stage in past.rows.family("stage").values()} - {None}
+    for validation in past.rows.family("validation").values():
+        found |= set(validation.evidence)
+    return found

@@ -10,7 +10,8 @@ import pytest
 from dalsegno import events
 from dalsegno.harness.live import Live, Stopped
 from dalsegno.harness.mailbox import Mailbox
-from dalsegno.harness.sessions import After, begin, history, resume
+from dalsegno.harness.past import history
+from dalsegno.harness.sessions import After, begin, resume
 from dalsegno.harness.subsessions import SubSessions
 from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import PolicyRule, ToolSpec

@@ -113,6 +113,7 @@ def test_killed_twice_it_comes_to_the_same_end(whole: Runner, example: Example) 
     chosen = random.Random(5)
     for first in chosen.sample(sorted(expected.left), PAIRS):
         second = Point(chosen.randint(1, 40), chosen.random() < 0.5)
+        expected.left[first].behind = chosen.choice([None, 0, 1, 7])
         assert wrong(expected.left[first], expected, [second]) == [], (first, second)
 
 
@@ -126,6 +127,7 @@ def test_killed_at_every_pair_of_records_it_comes_to_the_same_end(
     for first, left in expected.left.items():
         for number in count(1):
             run = left.copy(next(folders))
+            run.behind = number % 3 or None
             assert wrong(run, expected, [Point(number, True)]) == [], (first, number)
             shutil.rmtree(run.folder)
             if len(run.sent) == 1:

@@ -11,12 +11,15 @@ import pytest
 
 from dalsegno import events
 from dalsegno.errors import SnapshotAheadOfLog, Unsent
+from dalsegno.harness.past import read_past
 from dalsegno.log import admin, history
 from dalsegno.log.admin import TopicFacts
 from dalsegno.log.history import SessionRecords
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.ids import Offset
+from dalsegno.projections.decider.rows import ITEM
+from dalsegno.projections.registry import built_in
 from dalsegno.readers import source
 from dalsegno.readers.source import ShardSource
 from dalsegno.state.history import Journal
@@ -150,3 +153,35 @@ def test_a_writer_that_misses_reports_looks_for_its_events_in_all_records(
     assert resumed.last_resume is not None
     assert resumed.last_resume.standing is None
     assert len(resumed.last_resume.placed) == len(session.records)
+
+
+def test_what_decisions_depend_on_is_read_from_the_shard_and_its_contents_where_they_were_told(world: World) -> None:
+    session = SessionBuilder("s-1").begin()
+    for number in range(400):
+        parts = [{"kind": "TEXT", "text": f"message {number}", "blob": None}]
+        session.append("MessageReceived", message_id=str(number), role="USER", parts=parts)
+    known = len(session.records)
+    world.house.shard(session.records)
+    session.append("MessageReceived", message_id="last", role="USER", parts=[])
+    world.append(*session.records)
+    stood, plain = read_past(world.publisher, "s-1", world.source), read_past(world.publisher, "s-1")
+    assert dict(stood.rows.all()) == dict(plain.rows.all())
+    items = plain.rows.family(ITEM).values()
+    assert len(items) == 402  # with the goal
+    assert [stood.contents.get(item.digest) for item in items] == [plain.contents.get(item.digest) for item in items]
+    # Every message is still shown, so that all of them are folded: their rungs' windows twice at most, and the tail.
+    assert (plain.folded, stood.folded <= 2 * known + 1) == (known + 1, True)
+
+
+def test_rows_that_the_shard_does_not_have_are_folded_from_all_events(world: World) -> None:
+    """A shard of another release of the decider's rows, and a session of another harness."""
+    strict = SessionBuilder("s-1").begin()
+    other = SessionBuilder("s-2", profile="OBSERVED").begin()
+    records = [*strict.records, *other.records]
+    world.house.shard(records, projections=[each for each in built_in() if each.name != "decider"])
+    world.append(*records)
+    for name in ("s-1", "s-2"):
+        assert world.source.stand(name, Offset(world.log.part(TOPIC, 0).high)).standing is not None
+        stood, plain = read_past(world.publisher, name, world.source), read_past(world.publisher, name)
+        assert dict(stood.rows.all()) == dict(plain.rows.all())
+        assert stood.folded == plain.folded > 0

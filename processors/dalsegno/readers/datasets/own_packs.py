@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from dalsegno.errors import BlobDamaged, InvalidDocument, NotReconstructable
-from dalsegno.harness.sessions import StoredContents
+from dalsegno.harness.past import StoredContents
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import Event
 from dalsegno.orchestration.canonical import canonical
