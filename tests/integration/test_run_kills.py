@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from dalsegno import events
-from dalsegno.harness.past import history
+from dalsegno.harness.past import Decided, history
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.transport import KafkaTransport
+from dalsegno.model.records import Event
+from dalsegno.readers.source import ShardSource
 from dalsegno.storage.blobs import blob
 from harness_cli import Cli
 from harness_worker import World
@@ -150,6 +152,32 @@ def test_killed_behind_the_effect_of_a_tool_that_honours_its_key(place: Place, m
     again = place.run("pay")
     assert "had ended before" in again.err
     assert again.json["seq"] == found.json["seq"]
+
+
+def test_taken_over_from_the_shard_of_a_worker_that_runs_here(
+    place: Place, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows and contents are the shard's; only what came behind its cursor is read of the log."""
+    worker = world.start("a", wait=True)
+    with monkeypatch.context() as patch:
+        patch.setenv("KILL_BEHIND", "pay")
+        code, said = ended(place.process(place.run_arguments("pay")))
+    assert code == -signal.SIGKILL, said
+    world.settle()
+    given: list[Decided | None] = []
+    decided = ShardSource.decided
+
+    def watched(source: ShardSource, session_id: str, tip: Event) -> Decided | None:
+        given.append(decided(source, session_id, tip))
+        return given[-1]
+
+    monkeypatch.setattr(ShardSource, "decided", watched)
+    found = place.resume("pay")
+    worker.stop()
+    assert found.json["outcome"] == "SUCCESS"
+    assert place.effects() == ["pay"]
+    assert given
+    assert all(each is not None and each.rows.head_row is not None and each.contents for each in given)
 
 
 def test_killed_behind_the_effect_of_a_tool_without_a_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
