@@ -153,7 +153,7 @@ class Transcript:
             base,
             system=rendering.system("be good"),
             template="be good",
-            tools=context.tool_definitions(config.tools.tools, ["bash", "read"]),
+            tools=[told for name, told in config.definitions.items() if name in ("bash", "read")],
             agent=AGENT,
             recipe=recipe,
             tokenizer=config.tokenizer,

@@ -32,7 +32,7 @@ from dalsegno.errors import NotReconstructable
 from dalsegno.model.events import PackDrop, PackItem
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.orchestration.canonical import canonical
-from dalsegno.orchestration.documents import Agent, Recipe, Tokenizer, ToolSpec
+from dalsegno.orchestration.documents import Agent, Recipe, Tokenizer
 from dalsegno.projections.decider import rendering
 from dalsegno.projections.decider.rows import Item, Packed
 from dalsegno.projections.decider.table import ANSWER, RESULTS
@@ -113,21 +113,6 @@ def _instant(microseconds: int | None) -> str:
         return f"{microseconds} microseconds after 1970-01-01T00:00:00Z"
     timespec = "microseconds" if moment.microsecond else "seconds"
     return moment.replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
-
-
-def tool_definitions(catalog: Sequence[ToolSpec], allowed: Sequence[str]) -> tuple[bytes, ...]:
-    """Canonical JSON of an OpenAI function object for each allowed tool, in the catalogue's order."""
-    names = set(allowed)
-    return tuple(
-        canonical(
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-            }
-        )
-        for tool in catalog
-        if tool.name in names
-    )
 
 
 def request_digest(

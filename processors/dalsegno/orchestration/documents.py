@@ -8,9 +8,12 @@ because a document is decoded from the bytes that were pinned.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
+
+from dalsegno.orchestration.canonical import canonical
 
 History: TypeAlias = Literal["stage", "session"]
 RetrievalKind: TypeAlias = Literal["RETRIEVED", "FILE", "MEMORY"]
@@ -269,7 +272,7 @@ KINDS: dict[str, type[Document]] = {
 """What is pinned before SessionStarted (rule S2), one document of each kind."""
 
 
-class Configuration(Struct, frozen=True, kw_only=True):
+class Configuration(Struct, frozen=True, kw_only=True, dict=True):
     """The documents in force. ``digests``: SHA-256 of each as it was pinned, by kind."""
 
     workflow: Workflow
@@ -281,3 +284,17 @@ class Configuration(Struct, frozen=True, kw_only=True):
     tokenizer: Tokenizer
     build: HarnessBuild
     digests: dict[str, bytes]
+
+    @cached_property
+    def definitions(self) -> dict[str, bytes]:
+        """What models are told of each tool, by its name in the catalogue's order: canonical JSON of an OpenAI function
+        object. Every pack needs it, and it is the same as long as the documents are."""
+        return {
+            tool.name: canonical(
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+                }
+            )
+            for tool in self.tools.tools
+        }

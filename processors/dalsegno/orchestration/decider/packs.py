@@ -69,7 +69,8 @@ def _system(world: World, agent: Agent) -> bytes:
 
 
 def _tools(world: World) -> tuple[bytes, ...]:
-    return context.tool_definitions(world.configuration.tools.tools, world.stage.tools)
+    allowed = set(world.stage.tools)
+    return tuple(told for name, told in world.configuration.definitions.items() if name in allowed)
 
 
 # --- packs ------------------------------------------------------------------------------------------------------------
