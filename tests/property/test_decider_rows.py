@@ -75,6 +75,19 @@ def test_lists_of_a_row_end_at_their_limit_and_begin_again_with_the_next_stage()
     assert (rows.head_row.requests, rows.head_row.validations, rows.family("validation")) == ([], [], {})
 
 
+def test_sums_of_absurd_amounts_can_be_kept() -> None:
+    most = 2**63 - 1
+    builder = SessionBuilder("s").begin()
+    for number in range(3):
+        builder.append(
+            "InferenceCompleted", inference_id=str(number), usage={"input": most, "output": most}, cost_usd_micros=most
+        )
+    head = folded(builder).head_row
+    assert head is not None
+    assert -(2**63) <= head.tokens < 2**63
+    assert head.cost_usd_micros == most - 2  # three times the most, as 64 bits have it
+
+
 def test_the_scope_of_a_compression_is_a_mark_on_each_of_its_items() -> None:
     builder = SessionBuilder("s").begin()
     for number in range(300):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import Event
+from dalsegno.projections.base import plus
 from dalsegno.projections.decider import rendering
 from dalsegno.projections.decider.rows import (
     COMPRESSION,
@@ -58,8 +59,9 @@ def _inference_completed(rows: DeciderRows, head: Head, event: Event, keep: Keep
     body = event.body
     id = bounded(body["inference_id"])
     state = rows.get((INFERENCE, id))
-    head.tokens += (body["usage"]["input"] or 0) + (body["usage"]["output"] or 0)
-    head.cost_usd_micros += body["cost_usd_micros"] or 0
+    usage = body["usage"]
+    head.tokens = plus(plus(head.tokens, usage["input"] or 0), usage["output"] or 0)
+    head.cost_usd_micros = plus(head.cost_usd_micros, body["cost_usd_micros"] or 0)
     if state is None:
         return
     text = rendering.said(body["output"]).encode()
