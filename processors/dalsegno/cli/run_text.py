@@ -66,10 +66,10 @@ def answers(conductor: Conductor, ids: Sequence[str]) -> Iterator[str]:
             yield f"waits for leave: dalsegno approval grant {named}{who} (or deny)"
         elif (asked := rows.get((REQUEST, id))) is not None and asked.kind == "INPUT":
             yield f"waits for an answer: dalsegno input answer {named}"
-        elif (call := rows.get((CALL, id))) is not None and call.phase == "UNRESOLVED":
+        elif (call := rows.get((CALL, id))) is not None and call.phase in ("UNRESOLVED", "ATTEMPT_FAILED"):
             yield (
-                f"waits for the receipt of {id} ({call.name}): its outcome is unknown, and it is not run again; "
-                "docs/inbox.md says how a receipt is handed in"
+                f"waits for the receipt of {id} ({call.name}): its outcome is unknown, and it is not run again; look "
+                f"it up, then: dalsegno tool receipt {named} --text 'what came of it' (or --did-not-run)"
             )
 
 

@@ -85,8 +85,8 @@ def test_what_it_waits_for_is_told_with_the_command_that_answers(tmp_path: Path)
     waits_for = process.resume().waits_for
     conductor = resume(process.publisher, SESSION, clock=world.clock)
     assert list(run_text.answers(conductor, waits_for)) == [
-        "waits for the receipt of work.1/t1/c0 (wire): its outcome is unknown, and it is not run again; "
-        "docs/inbox.md says how a receipt is handed in",
+        "waits for the receipt of work.1/t1/c0 (wire): its outcome is unknown, and it is not run again; look it up, "
+        "then: dalsegno tool receipt s-1 work.1/t1/c0 --text 'what came of it' (or --did-not-run)",
         "waits for leave: dalsegno approval grant s-1 work.1/t1/c1/a1 (or deny)",
     ]
 
