@@ -101,7 +101,8 @@ def test_the_first_guard_that_holds_is_taken_and_one_that_cannot_be_evaluated_is
         Transition(id="else", source="plan", to="work"),
     ]
     scene = Scene([stage("plan"), stage("work"), stage("other")], transitions=ways)
-    assert scene.answer("yes")[2:] == ["TransitionTaken plan", "StageScheduled other.1"]
+    told = ["PolicyEvaluated plan.1/g.broken", "TransitionTaken plan", "StageScheduled other.1"]
+    assert scene.answer("yes")[2:] == told
     body = scene.body("TransitionTaken")
     assert (body["transition_id"], body["guard_result"]) == ("yes", True)
     assert body["candidates"] == ["broken", "no", "yes", "else"]

@@ -290,6 +290,10 @@ def _between_stages(world: World) -> Due | None:
         return Due("StageScheduled", f"{head.to_stage}.{1 if before is None else before.attempt + 1}")
     if head.moved:
         return None
-    if moves.transition(world) is not None:
+    move, bad = moves.ways(world)
+    untold = moves.untold_guard(world, bad)
+    if untold is not None:
+        return Due("PolicyEvaluated", moves.guard_id(world, untold.transition.id))
+    if move is not None:
         return Due("TransitionTaken", head.last_stage)
     return Due("SessionFailed" if moves.failed_in_the_end(world) else "SessionCompleted", "")
