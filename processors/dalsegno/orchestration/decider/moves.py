@@ -13,7 +13,18 @@ from dalsegno.orchestration.arguments import problem_with
 from dalsegno.orchestration.canonical import canonical
 from dalsegno.orchestration.decider.world import World
 from dalsegno.orchestration.documents import Transition
-from dalsegno.projections.decider.rows import GUARD, LISTED, STAGE, VALIDATION, CallState, GuardState, StageState
+from dalsegno.projections.decider.rows import (
+    GUARD,
+    ITEM,
+    LISTED,
+    PACKED,
+    STAGE,
+    VALIDATION,
+    CallState,
+    GuardState,
+    StageState,
+)
+from dalsegno.projections.decider.table import BETWEEN, MEANWHILE
 
 RETRY = "retry"
 """The transition of a stage to itself, after an attempt that failed."""
@@ -56,6 +67,18 @@ def bad_arguments(world: World, call: CallState) -> str | None:
 def delay_ms(failed: int, asked_ms: int | None) -> int:
     """How long to wait before the next attempt, after so many that failed."""
     return min(MAX_DELAY_MS, max(asked_ms or 0, FIRST_DELAY_MS << min(failed - 1, 10)))
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+def message_unseen(world: World) -> bool:
+    """Whether a message came during the last turn, or since, that none of its packs showed."""
+    turn, packed = world.head.turn_ordinal, world.rows.family(PACKED)
+    return any(
+        item.place[:2] in ((turn, MEANWHILE), (turn, BETWEEN)) and id not in packed
+        for id, item in world.rows.family(ITEM).items()
+    )
 
 
 # --- transitions ------------------------------------------------------------------------------------------------------
