@@ -19,6 +19,8 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.performing import Ports, Unfinished, act_of, intent_of, too_late, unrecordable
 from dalsegno.model.events import NewEvent
 from dalsegno.orchestration.work import Kind, Work, is_under_way, outstanding, waited_for
+from dalsegno.projections.decider.calls import CLOSED
+from dalsegno.projections.decider.rows import CALL
 
 THREADS: Final = 16
 LAST_RECEIPTS_SECONDS: Final = 5
@@ -84,7 +86,7 @@ class Live:
             self.conductor.drain()
             head = self.conductor.rows.head_row
             if head is None or head.status in ("ENDED", "CREATED"):
-                self._take_last_receipts()
+                self._take_last_receipts(LAST_RECEIPTS_SECONDS * (1 + self._cancel_below()))
                 while self._mail.take_up(self.conductor):  # who asked too late is told so by a note
                     pass
                 return Stopped("ENDED")
@@ -165,9 +167,20 @@ class Live:
                 self.conductor.append(unrecordable(work, error.found))
         return True
 
-    def _take_last_receipts(self) -> None:
-        """Of calls that were under way when the session ended: what they did belongs in its log (rule S4)."""
-        deadline = time.monotonic() + LAST_RECEIPTS_SECONDS
+    def _cancel_below(self) -> bool:
+        """Nobody asks for what the sub-sessions do that were under way when the session ended: they end too."""
+        rows, session_id = self.conductor.rows, self.conductor.writer.session_id
+        below = [call.child for call in rows.family(CALL).values() if call.child and call.phase not in CLOSED]
+        if self._ports.cancel_sub_session is None:
+            return False
+        for child in below:
+            self._ports.cancel_sub_session(child, f"session {session_id}, whose call it is, has ended")
+        return bool(below)
+
+    def _take_last_receipts(self, seconds: float) -> None:
+        """Of calls that were under way when the session ended: what they did belongs in its log (rule S4). A
+        sub-session waits for its own calls first."""
+        deadline = time.monotonic() + seconds
         while self._calls and (left := deadline - time.monotonic()) > 0:
             self._take_answer(left)
 
