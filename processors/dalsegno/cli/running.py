@@ -161,7 +161,6 @@ class Running:
             # What tools print is for people: on stdout is how it ended, and nothing else.
             with session, self._signals(), redirect_stdout(sys.stderr):
                 stopped = self._live(conductor, self._below.ports, Mailbox(self._inbox, self._session_id)).run()
-                session.read_back()  # whoever took it over meanwhile is the one whose events count
         except KeyboardInterrupt:
             note(f"interrupted; the outcome of what was under way is not known here; {self._go_on}")
             return EXIT_INTERRUPTED
@@ -181,7 +180,7 @@ class Running:
                 note(line)
 
         return Live(
-            conductor, ports, mail, patience_seconds=self._wait, waiting=waiting, stop=self._stopping.is_set
+            conductor, ports, mail, patience_seconds=self._wait, waiting=waiting, stop=self._stopping.is_set, tell=note
         )  # fmt: skip
 
     def _tell(self, event: Event) -> None:
