@@ -109,14 +109,15 @@ def test_a_call_that_still_runs_has_a_last_moment(tmp_path: Path, monkeypatch: p
     """The first one finds out by a command that it takes up while its second call runs."""
     world = World(tmp_path, TWO)
     second = world.process()
-    found_out, once = threading.Event(), threading.Lock()
+    both_run, found_out = threading.Event(), threading.Event()
 
     def meanwhile(what: str) -> None:
         if "1" in what:
-            with once:
-                second.resume()
-                second.send(events.CancelRequested(reason="enough"))  # which the first one cannot take up
+            assert both_run.wait(10)
+            second.resume()
+            second.send(events.CancelRequested(reason="enough"))  # which the first one cannot take up
         else:
+            both_run.set()
             assert found_out.wait(10)
 
     first = First(world, monkeypatch, meanwhile)
