@@ -26,7 +26,7 @@ from dalsegno.errors import DalsegnoError
 from dalsegno.harness.clock import SystemClock
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.files import load
-from dalsegno.harness.live import Live, Stopped
+from dalsegno.harness.live import Live, Receipt, Stopped
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.past import read_past
 from dalsegno.harness.performing import Ports
@@ -206,6 +206,9 @@ class Desk:
                 self._run.tell(answer(approval.arguments))
                 self._run.answered.add(id)
         return self._mailbox.take_up(conductor)
+
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
+        return self._mailbox.hand_in(conductor, receipts)
 
 
 class Run:

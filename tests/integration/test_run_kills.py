@@ -21,7 +21,6 @@ from dalsegno.log.publisher import Publisher
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.model.records import Event
 from dalsegno.readers.source import ShardSource
-from dalsegno.storage.blobs import blob
 from harness_cli import Cli
 from harness_worker import World
 
@@ -76,7 +75,7 @@ class Place:
     """A workflow whose model calls the one tool that the goal names, and the commands that run it."""
 
     def __init__(self, folder: Path, world: World, cli: Cli) -> None:
-        self.folder, self._world, self.cli = folder, world, cli
+        self.folder, self.world, self.cli = folder, world, cli
         (folder / "tools.py").write_text(TOOLS)
         (folder / "workflow.yaml").write_text(WORKFLOW)
 
@@ -103,11 +102,11 @@ class Place:
         return file.read_text().splitlines() if file.exists() else []
 
     def send(self, session_id: str, event: events.NewEvent) -> None:
-        with closing(KafkaTransport(self._world.config)) as transport:
-            Inbox(transport, prefix=self._world.prefix).send(session_id, event, actor=("USER", "maria"))
+        with closing(KafkaTransport(self.world.config)) as transport:
+            Inbox(transport, prefix=self.world.prefix).send(session_id, event, actor=("USER", "maria"))
 
     def of_type(self, session_id: str, type_: str) -> list[dict[str, Any]]:
-        with Publisher(self._world.config, prefix=self._world.prefix) as publisher:
+        with Publisher(self.world.config, prefix=self.world.prefix) as publisher:
             return [event.body for event in history(publisher, session_id) if event.type == type_]
 
 
@@ -189,16 +188,17 @@ def test_killed_behind_the_effect_of_a_tool_without_a_key(place: Place, monkeypa
     assert not place.of_type("wire", "SessionRecovered"), "what is not given here is told before anything is taken over"
     waits = place.resume("wire", "--wait", "0", code=6)
     assert waits.json == {"session": "wire", "status": "WAITING", "outcome": None, "waits_for": [C0]}
-    assert f"waits for the receipt of {C0} (wire)" in waits.err
-    said_by_bank = blob("it went")
-    place.send(
-        "wire",
-        events.ToolReceiptRecorded(
-            tool_call_id=C0, attempt=1, status="OK", receipt_id="bank-1", result=said_by_bank,
-            result_digest=said_by_bank.digest, started_at=1, ended_at=2, simulated=False,
-        ),
-    )  # fmt: skip
+    assert f"dalsegno tool receipt wire {C0}" in waits.err
+    # The commands find the call by what a worker folded.
+    worker = place.world.start()
+    place.world.settle()
+    [call] = place.cli("tool", "list").json
+    worker.stop()
+    assert (call["call"], call["state"], call["name"]) == (C0, "outcome unknown", "wire")
+    place.cli("tool", "receipt", "wire", C0, "--text", "it went", "--receipt-id", "bank-1")
     assert place.resume("wire").json["outcome"] == "SUCCESS"
+    [receipt] = place.of_type("wire", "ToolReceiptRecorded")
+    assert (receipt["receipt_id"], receipt["result"]["inline"]) == ("bank-1", b"it went")
     assert place.effects() == ["wire"]
 
 

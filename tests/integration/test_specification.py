@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 
 from conftest import KafkaForTest
 from dalsegno.harness.conductor import Conductor
-from dalsegno.harness.live import Live
+from dalsegno.harness.live import Live, Receipt
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.past import StoredContents, history
 from dalsegno.harness.performing import Ports
@@ -52,6 +52,9 @@ class Person:
                 self._inbox.send(SESSION, TRIAGE.person[id](approval.arguments), actor=("USER", "support"))
                 self._answered.add(id)
         return self._mailbox.take_up(conductor)
+
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
+        return self._mailbox.hand_in(conductor, receipts)
 
 
 @dataclass(frozen=True)

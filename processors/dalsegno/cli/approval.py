@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from dalsegno.log.json_values import strict_json
 from dalsegno.model.events import ApprovalDenied, ApprovalGranted, Blob
 from dalsegno.model.records import Actor
 from dalsegno.projections.rows import ApprovalRow
+from dalsegno.readers.sessions import Found
 from dalsegno.storage.blobs import blob
 
 _APPROVALS = "approvals"
@@ -38,7 +40,15 @@ def command() -> None:
 @pass_context
 def list_(ctx: Context, session: str | None, everything: bool) -> None:
     """List the approvals that sessions wait for, by this machine's shards, else by snapshots."""
-    listed(ctx, _APPROVALS, session, lambda row: row.approvals_open > 0, _shown, _COLUMNS, everything=everything)
+    listed(
+        ctx,
+        partial(rows_by_id, projection=_APPROVALS),
+        session,
+        lambda row: row.approvals_open > 0,
+        _shown,
+        _COLUMNS,
+        everything=everything,
+    )
 
 
 @command.command(epilog="Example: dalsegno approval grant s-1 plan.1/t2/c0/a1 --reason 'looked at it'")
@@ -133,11 +143,11 @@ def _json_of(file: str) -> Blob:
     return blob(content, "application/json")
 
 
-def _shown(session_id: str, approval_id: str, row: ApprovalRow, state: str) -> dict[str, Any]:
+def _shown(found: Found, approval_id: str, row: ApprovalRow, state: str | None) -> dict[str, Any]:
     return {
-        "session": session_id,
+        "session": found.session_id,
         "approval": approval_id,
-        "state": state,
+        "state": state or row.status.lower(),
         "subject": row.subject,
         "subject_id": row.subject_id,
         "requested_at": moment(row.requested_at),

@@ -40,6 +40,7 @@ COMMANDS = {
     "run": Listed("run", "Run a workflow as a session: decide, append, act, until it ends."),
     "approval": Listed("approval", "Who waits for leave, and giving or refusing it."),
     "input": Listed("input_", "Which sessions wait for an answer, and giving it."),
+    "tool": Listed("tool", "Which tool calls run or have an unknown outcome, and handing in a receipt."),
     "projection": Listed("projection", "Which projections there are, and their rows."),
     "snapshot": Listed("snapshot", "Take snapshots of the shards, prove them, remove old ones."),
     "group": Listed("group", "Consumer groups, and the offsets of dalsegno's own one."),

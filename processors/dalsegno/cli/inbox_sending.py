@@ -64,13 +64,17 @@ def session_here(reader: LocalReader, session_id: str) -> Found:
     return Found(session_id, row, view)
 
 
-def open_question(rows: Mapping[str, Any], id_: str | None, session_id: str, what: str) -> tuple[str, Any]:
+def open_question(
+    rows: Mapping[str, Any], id_: str | None, session_id: str, what: str, command: str | None = None
+) -> tuple[str, Any]:
     """The question that is answered: that of the id, or, without one, the only one that is open. Raises NotFound, Usage
-    where several are open, Conflict where it is answered already."""
+    where several are open, Conflict where it is answered already. ``command`` lists them, where it is not ``what``."""
     open_ = [name for name, row in rows.items() if row.status == "OPEN"]
     if id_ is None:
         if not open_:
-            raise NotFound(f"session {session_id} waits for no {what}", todo=f"see 'dalsegno {what} list --all'")
+            raise NotFound(
+                f"session {session_id} waits for no {what}", todo=f"see 'dalsegno {command or what} list --all'"
+            )
         if len(open_) > 1:
             raise Usage(
                 f"session {session_id} waits for {len(open_)}: {some(open_)}",
@@ -94,17 +98,18 @@ def rows_by_id(found: Found, projection: str) -> dict[str, Any]:
 
 def listed(
     ctx: Context,
-    projection: str,
+    rows_of: Callable[[Found], Mapping[str, Any]],
     session: str | None,
     is_open: Callable[[Any], bool],
-    shown: Callable[[str, str, Any, str], dict[str, Any]],
+    shown: Callable[[Found, str, Any, str | None], dict[str, Any]],
     columns: Iterable[str],
     *,
     everything: bool,
 ) -> None:
     """Print the questions of a session, or of all that are here, with what waits in the inbox for each.
 
-    ``is_open``: of the row of a session, whether it waits for an answer.
+    ``rows_of``: the questions of a session, by id. ``is_open``: of the row of a session, whether it waits for an
+    answer. ``shown``: is told what waits in the inbox, None if nothing does.
     """
     with open_reader(ctx) as reader:
         if session is not None:
@@ -112,16 +117,13 @@ def listed(
         else:
             found = list_sessions(reader, 1_000_000, None if everything else is_open)
         rows = [
-            (each.session_id, id_, row)
+            (each, id_, row)
             for each in found
-            for id_, row in rows_by_id(each, projection).items()
+            for id_, row in rows_of(each).items()
             if everything or row.status == "OPEN"
         ]
-        waiting = _waiting(ctx, {session_id for session_id, _, row in rows if row.status == "OPEN"})
-        table = [
-            shown(session_id, id_, row, waiting.get((session_id, id_), row.status.lower()))
-            for session_id, id_, row in rows
-        ]
+        waiting = _waiting(ctx, {each.session_id for each, _, row in rows if row.status == "OPEN"})
+        table = [shown(each, id_, row, waiting.get((each.session_id, id_))) for each, id_, row in rows]
         emit(ctx, table, list(columns))
         missing = reader.missing()
         if session is None and missing:

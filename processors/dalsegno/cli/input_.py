@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from dalsegno.log.json_values import strict_json
 from dalsegno.model.events import InputProvided
 from dalsegno.model.records import Actor
 from dalsegno.projections.rows import InputRow
+from dalsegno.readers.sessions import Found
 from dalsegno.storage.blobs import blob
 
 _INPUTS = "inputs"
@@ -33,7 +35,15 @@ def command() -> None:
 @pass_context
 def list_(ctx: Context, session: str | None, everything: bool) -> None:
     """List the questions that sessions wait to have answered, by this machine's shards, else by snapshots."""
-    listed(ctx, _INPUTS, session, lambda row: row.inputs_open > 0, _shown, _COLUMNS, everything=everything)
+    listed(
+        ctx,
+        partial(rows_by_id, projection=_INPUTS),
+        session,
+        lambda row: row.inputs_open > 0,
+        _shown,
+        _COLUMNS,
+        everything=everything,
+    )
 
 
 @command.command(epilog="Example: dalsegno input answer s-1 plan.1/q.file --text src/main.py")
@@ -80,11 +90,11 @@ def _as_json(text: str) -> Any:
     return blob(text, "application/json")
 
 
-def _shown(session_id: str, request_id: str, row: InputRow, state: str) -> dict[str, Any]:
+def _shown(found: Found, request_id: str, row: InputRow, state: str | None) -> dict[str, Any]:
     return {
-        "session": session_id,
+        "session": found.session_id,
         "request": request_id,
-        "state": state,
+        "state": state or row.status.lower(),
         "prompt": row.prompt,
         "requested_at": moment(row.requested_at),
         "ttl_ms": row.ttl_ms,

@@ -103,7 +103,8 @@ def resume(ctx: Context, /, session: str, wait_seconds: float | None, **ports: A
     """Go on with SESSION (its whole id), whose harness has ended: as 'dalsegno run', with the configuration in its log.
 
     What was under way is resolved once: models are asked again; a tool that may have had an effect, and honours no
-    idempotency key, is not run again: its outcome is unknown until somebody hands in its receipt.
+    idempotency key, is not run again: its outcome is unknown until somebody hands in its receipt by
+    'dalsegno tool receipt'.
     """
     from dalsegno.cli.running import resume_session
 

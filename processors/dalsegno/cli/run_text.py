@@ -23,6 +23,7 @@ _TOLD: Final[dict[str, tuple[str, ...]]] = {
     "TurnAborted": ("turn_id", "reason"),
     "InferenceFailed": ("inference_id", "error"),
     "ToolCallRequested": ("tool_call_id", "name"),
+    "PolicyEvaluated": ("explanation",),
     "ToolCallRejected": ("tool_call_id", "message"),
     "ToolCallStarted": ("tool_call_id", "attempt", "child_session"),
     "ToolReceiptRecorded": ("tool_call_id", "status"),
@@ -50,7 +51,8 @@ _WORDS_CHARACTERS: Final = 200
 def told(event: Event) -> str | None:
     """The line that tells an event; None for one that is not told."""
     fields = _TOLD.get(event.type)
-    if fields is None:
+    # A policy's word on a call shows by what becomes of the call; of a guard only what could not be evaluated is said.
+    if fields is None or (event.type == "PolicyEvaluated" and event.body["subject"] != "TRANSITION"):
         return None
     said = " ".join(cell(_short(event.body[name]), _WORDS_CHARACTERS) for name in fields if event.body[name])
     return f"{event.seq} {event.type} {said}".rstrip()
@@ -66,10 +68,10 @@ def answers(conductor: Conductor, ids: Sequence[str]) -> Iterator[str]:
             yield f"waits for leave: dalsegno approval grant {named}{who} (or deny)"
         elif (asked := rows.get((REQUEST, id))) is not None and asked.kind == "INPUT":
             yield f"waits for an answer: dalsegno input answer {named}"
-        elif (call := rows.get((CALL, id))) is not None and call.phase == "UNRESOLVED":
+        elif (call := rows.get((CALL, id))) is not None and call.phase in ("UNRESOLVED", "ATTEMPT_FAILED"):
             yield (
-                f"waits for the receipt of {id} ({call.name}): its outcome is unknown, and it is not run again; "
-                "docs/inbox.md says how a receipt is handed in"
+                f"waits for the receipt of {id} ({call.name}): its outcome is unknown, and it is not run again; look "
+                f"it up, then: dalsegno tool receipt {named} --text 'what came of it' (or --did-not-run)"
             )
 
 

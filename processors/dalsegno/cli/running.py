@@ -17,6 +17,7 @@ from dalsegno.cli.common import shard_source
 from dalsegno.cli.context import Context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.run_text import answers, resume_line, told
+from dalsegno.cli.telling import Teller
 from dalsegno.errors import DalsegnoError, Usage, WaitTimeout
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
@@ -132,6 +133,7 @@ class Running:
     ) -> None:
         self._ctx, self._session_id, self._opened, self._wait = ctx, session_id, opened, wait_seconds
         self._go_on = f"go on with: {shlex.join(resume_line(ctx, session_id, options))}"
+        self._teller = Teller(publisher, note)
         self._inbox = Inbox(publisher.transport, prefix=ctx.prefix, blobs=publisher.blobs)
         self._below = SubSessions(
             publisher, opened.workflows, opened.ports, self._inbox,
@@ -154,9 +156,8 @@ class Running:
         session = session_of(conductor)
         try:
             # What tools print is for people: on stdout is how it ended, and nothing else.
-            with session, self._signals(), redirect_stdout(sys.stderr):
+            with self._teller, session, self._signals(), redirect_stdout(sys.stderr):
                 stopped = self._live(conductor, self._below.ports, Mailbox(self._inbox, self._session_id)).run()
-                session.read_back()  # whoever took it over meanwhile is the one whose events count
         except KeyboardInterrupt:
             note(f"interrupted; the outcome of what was under way is not known here; {self._go_on}")
             return EXIT_INTERRUPTED
@@ -173,10 +174,11 @@ class Running:
     def _live(self, conductor: Conductor, ports: Ports, mail: Mailbox) -> Live:
         def waiting(ids: tuple[str, ...]) -> None:
             for line in answers(conductor, ids):
-                note(line)
+                self._teller.tell(line)
 
         return Live(
-            conductor, ports, mail, patience_seconds=self._wait, waiting=waiting, stop=self._stopping.is_set
+            conductor, ports, mail, patience_seconds=self._wait, waiting=waiting, stop=self._stopping.is_set,
+            tell=self._teller.tell,
         )  # fmt: skip
 
     def _tell(self, event: Event) -> None:
@@ -185,7 +187,7 @@ class Running:
             self._end = event
         line = told(event)
         if line is not None:
-            note(line if own else f"{event.session_id} {line}")
+            self._teller.tell(line if own else f"{event.session_id} {line}", event)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

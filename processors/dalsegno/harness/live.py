@@ -4,6 +4,9 @@
 begin again at (1); (3) where there is neither, append the intents of what is outstanding and begin it, each in a thread
 of its own; (4) wait for the first answer, command or deadline. A crash between any two steps loses nothing that was
 stored, and what is begun was stored before it is begun.
+
+Who finds out that another process took the session over begins nothing more. What its tools did since is handed to that
+process through the inbox, for it runs nothing again whose outcome it does not know.
 """
 
 from __future__ import annotations
@@ -11,19 +14,31 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
-from dalsegno.errors import InvalidEvent
+from dalsegno.errors import DalsegnoError, InvalidEvent, SessionSuperseded
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.performing import Ports, Unfinished, act_of, intent_of, too_late, unrecordable
-from dalsegno.model.events import NewEvent
+from dalsegno.model.events import NewEvent, ToolReceiptRecorded
 from dalsegno.orchestration.work import Kind, Work, is_under_way, outstanding, waited_for
+from dalsegno.projections.decider.calls import CLOSED
+from dalsegno.projections.decider.rows import CALL
 
 THREADS: Final = 16
 LAST_RECEIPTS_SECONDS: Final = 5
 LOOK_SECONDS: Final = 0.5
 """How often the inbox is looked at while nothing else happens."""
+
+_TAKEN_OVER: Final = "another process took the session over"
+
+
+class Receipt(NamedTuple):
+    """What a tool did. ``hash``: of the event that says it, where one was appended; it may stand on no path."""
+
+    event: ToolReceiptRecorded
+    hash: bytes | None = None
 
 
 class Mail(Protocol):
@@ -33,12 +48,20 @@ class Mail(Protocol):
         """Take up one command, if there is one: whether there was."""
         ...
 
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
+        """Ask the session's writer, who is another one now, to take in what tools did, where its history lacks it; the
+        calls of which it was asked."""
+        ...
+
 
 class NoMail:
     """Nobody asks anything."""
 
     def take_up(self, _conductor: Conductor) -> bool:
         return False
+
+    def hand_in(self, _conductor: Conductor, _receipts: Sequence[Receipt]) -> list[str]:
+        return []
 
 
 class Stopped(NamedTuple):
@@ -52,7 +75,8 @@ class Stopped(NamedTuple):
 class Live:
     """Runs one session until it ends or waits for people. ``patience_seconds``: how long it waits for them (None: for
     ever); ``waiting``: is told that it begins to, and for what; ``stop``: asked whether nothing more is to be begun:
-    what is under way is waited for then, so that its outcome is known."""
+    what is under way is waited for then, so that its outcome is known; ``tell``: is told, in a line, what became of
+    receipts when another process took the session over."""
 
     def __init__(
         self,
@@ -63,6 +87,7 @@ class Live:
         patience_seconds: float | None = None,
         waiting: Callable[[tuple[str, ...]], None] = lambda _ids: None,
         stop: Callable[[], bool] = lambda: False,
+        tell: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.conductor = conductor
         self._ports = ports
@@ -70,21 +95,34 @@ class Live:
         self._patience = patience_seconds
         self._waiting = waiting
         self._stop = stop
+        self._tell = tell
         self._answers: queue.SimpleQueue[tuple[Work, NewEvent | BaseException]] = queue.SimpleQueue()
         self._begun: set[Work] = set()
         self._running = 0
         self._calls = 0
         """Of those that run: tool calls."""
+        self._receipts: list[Receipt] = []
+        """Appended since it was last known that nobody had taken the session over."""
 
     def run(self) -> Stopped:
-        """Raises what an append raises: the session is broken then, and must be resumed."""
+        """Raises what an append raises: the session is broken then, and must be resumed; SessionSuperseded where
+        another process has done so."""
+        try:
+            stopped = self._loop()
+            self._stored()  # whoever took it over meanwhile is the one whose events count
+        except SessionSuperseded:
+            self._hand_over()
+            raise
+        return stopped
+
+    def _loop(self) -> Stopped:
         patient_since: int | None = None
         told = False
         while True:
             self.conductor.drain()
             head = self.conductor.rows.head_row
             if head is None or head.status in ("ENDED", "CREATED"):
-                self._take_last_receipts()
+                self._take_last_receipts(LAST_RECEIPTS_SECONDS * (1 + self._cancel_below()))
                 while self._mail.take_up(self.conductor):  # who asked too late is told so by a note
                     pass
                 return Stopped("ENDED")
@@ -129,7 +167,7 @@ class Live:
                 self.conductor.append(intent)
             act = act_of(work, self.conductor.world, self._ports, self.conductor.writer.session_id)
             if act is not None:
-                self.conductor.writer.stored()
+                self._stored()
                 self._running += 1
                 self._calls += work.kind == Kind.RUN_TOOL
                 # A daemon: who is interrupted need not wait for an answer that nobody takes up any more.
@@ -157,7 +195,9 @@ class Live:
         if isinstance(answer, BaseException):
             raise answer
         try:
-            self.conductor.append(answer)
+            appended = self.conductor.append(answer)
+            if isinstance(answer, ToolReceiptRecorded):
+                self._receipts.append(Receipt(answer, appended.hash))
         except InvalidEvent as error:
             # It came for what was closed meanwhile, by a command or an early end; or the log cannot hold it.
             self.conductor.append(too_late(answer, error.found))
@@ -165,11 +205,45 @@ class Live:
                 self.conductor.append(unrecordable(work, error.found))
         return True
 
-    def _take_last_receipts(self) -> None:
-        """Of calls that were under way when the session ended: what they did belongs in its log (rule S4)."""
-        deadline = time.monotonic() + LAST_RECEIPTS_SECONDS
+    def _cancel_below(self) -> bool:
+        """Nobody asks for what the sub-sessions do that were under way when the session ended: they end too."""
+        rows, session_id = self.conductor.rows, self.conductor.writer.session_id
+        below = [call.child for call in rows.family(CALL).values() if call.child and call.phase not in CLOSED]
+        if self._ports.cancel_sub_session is None:
+            return False
+        for child in below:
+            self._ports.cancel_sub_session(child, f"session {session_id}, whose call it is, has ended")
+        return bool(below)
+
+    def _take_last_receipts(self, seconds: float) -> None:
+        """Of calls that were under way when the session ended: what they did belongs in its log (rule S4). A
+        sub-session waits for its own calls first."""
+        deadline = time.monotonic() + seconds
         while self._calls and (left := deadline - time.monotonic()) > 0:
             self._take_answer(left)
+
+    def _stored(self) -> None:
+        self.conductor.writer.stored()
+        self._receipts.clear()
+
+    def _hand_over(self) -> None:
+        """What tools did that the process which took the session over cannot know: calls that still run have a last
+        moment to say it."""
+        deadline = time.monotonic() + LAST_RECEIPTS_SECONDS
+        with suppress(queue.Empty):
+            while self._calls and (left := deadline - time.monotonic()) > 0:
+                work, answer = self._answers.get(timeout=left)
+                self._calls -= work.kind == Kind.RUN_TOOL
+                if isinstance(answer, ToolReceiptRecorded):
+                    self._receipts.append(Receipt(answer))
+        try:
+            handed_in = self._mail.hand_in(self.conductor, self._receipts)
+        except DalsegnoError as error:
+            ids = ", ".join(each.event.tool_call_id for each in self._receipts)
+            self._tell(f"{_TAKEN_OVER}; what came of {ids} could not be handed to it: {error}")
+            return
+        for id in handed_in:
+            self._tell(f"{_TAKEN_OVER}; the receipt of {id} was handed to it through the inbox")
 
     def _until(self, works: list[Work], now: int, patient_since: int | None) -> float:
         limits = [LOOK_SECONDS, *((work.not_before - now) / 1_000_000 for work in works if work.not_before > now)]

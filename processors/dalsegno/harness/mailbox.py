@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Sequence
+from hashlib import sha256
 
 from dalsegno.errors import InvalidEvent
 from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.live import Receipt
+from dalsegno.harness.past import history
 from dalsegno.harness.sessions import session_of
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.json_values import strict_json
 from dalsegno.model.events import Blob
 from dalsegno.model.inbox import Asked, Command, InboxState, refuse, settle
 from dalsegno.model.lifecycle.state import APPROVAL, INPUT
+from dalsegno.model.records import Actor
 from dalsegno.orchestration.decider import Contents
 from dalsegno.orchestration.validation import against_schema
 from dalsegno.projections.decider import rows
@@ -46,6 +51,21 @@ class Mailbox:
         self._inbox.take_out(command)
         self._waiting.popleft()
         return True
+
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
+        """The call and its attempt name the command: handed in twice, it is applied once. Raises what reading and
+        sending do."""
+        if not receipts:
+            return []
+        session = session_of(conductor)
+        known = {event.hash for event in history(session.publisher, session.session_id)}
+        lost = [each.event for each in receipts if each.hash not in known]
+        for event in lost:
+            name = f"{event.tool_call_id} {event.attempt}".encode("utf-8", "surrogatepass")
+            id_ = f"receipt-{sha256(name).hexdigest()[:32]}"
+            actor = Actor("HARNESS", session.publisher.writer)
+            self._inbox.send(session.session_id, event, actor=actor, command_id=id_)
+        return [event.tool_call_id for event in lost]
 
 
 def _state(conductor: Conductor) -> InboxState:

@@ -63,6 +63,8 @@ class Ports:
     worker: str = "harness"
     sub_session: Callable[[str, str, bytes, str], SubSessionEnded] | None = None
     """(child session, workflow, goal, call id) -> how it ended. Raises Unfinished."""
+    cancel_sub_session: Callable[[str, str], None] | None = None
+    """(child session, why): asks it to end; returns at once. Raises nothing that is no bug."""
 
 
 def intent_of(work: Work, world: World, ports: Ports, session_id: str) -> NewEvent | None:

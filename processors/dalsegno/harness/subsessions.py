@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
+from typing import Final
 
+from dalsegno.errors import DalsegnoError
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
@@ -15,12 +19,16 @@ from dalsegno.harness.sessions import After, begin, resume, session_of
 from dalsegno.log.history import SessionSource
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.publisher import Publisher
-from dalsegno.model.events import Blob, Label, Ref, SubSessionEnded
+from dalsegno.model.events import Blob, CancelRequested, Label, Ref, SubSessionEnded
 from dalsegno.model.ids import Offset
 from dalsegno.model.payloads import SubSessionOutcome
-from dalsegno.model.records import Event
+from dalsegno.model.records import Actor, Event
 from dalsegno.orchestration.configuration import PinnedDocument
 from dalsegno.orchestration.ports import ToolFailed
+
+log = logging.getLogger("dalsegno.harness")
+
+HARNESS: Final = Actor("HARNESS", "caller")
 
 
 class SubSessions:
@@ -42,7 +50,7 @@ class SubSessions:
     ) -> None:
         self._publisher, self._workflows, self._inbox = publisher, workflows, inbox
         self._labels, self._source, self._after, self._live = labels, source, after, live
-        self.ports = replace(ports, sub_session=self.run)
+        self.ports = replace(ports, sub_session=self.run, cancel_sub_session=self.cancel)
         self._lock = threading.Lock()
         self._started: dict[str, tuple[str, Ref]] = {}
 
@@ -66,6 +74,16 @@ class SubSessions:
                 raise Unfinished
             events = history(self._publisher, child, self._source)
         return _ended(child, call_id, events)
+
+    def cancel(self, child: str, why: str) -> None:
+        """Through its inbox, as anybody would: it runs here, or wherever it is resumed, and then ends."""
+        event = CancelRequested(requested_by=HARNESS.id, reason=why)
+        # The same command from every process that ends the caller: it is applied once.
+        id_ = f"caller-ended-{sha256(child.encode()).hexdigest()[:32]}"
+        try:
+            self._inbox.send(child, event, actor=HARNESS, command_id=id_)
+        except DalsegnoError as error:
+            log.warning("sub_session_not_cancelled", extra={"session_id": child, "reason": str(error)})
 
     def _opened(self, child: str, workflow: str, goal: bytes, *, known: bool, since: Offset) -> Conductor:
         documents = self._workflows.get(workflow, ())

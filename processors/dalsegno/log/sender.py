@@ -208,6 +208,13 @@ class Sender:
             raise
         return pending
 
+    def unacknowledged(self, key: EventKey) -> Pending | None:
+        """What was sent under this key and has no good report: it is to come, or says why there is none. None: the log
+        has it, or it was not sent here."""
+        with self._lock:
+            under_way = (pending for pending in self._unsettled.values() if pending.key == key)
+            return self._failed.get(key) or next(under_way, None)
+
     def found_in_log(self, keys: Iterable[EventKey]) -> None:
         """These events were read in the log: their missing reports no longer count as unsent."""
         with self._lock:

@@ -86,8 +86,8 @@ def test_what_it_waits_for_is_told_with_the_command_that_answers(tmp_path: Path)
     waits_for = process.resume().waits_for
     conductor = resume(process.publisher, SESSION, clock=world.clock)
     assert list(run_text.answers(conductor, waits_for)) == [
-        "waits for the receipt of work.1/t1/c0 (wire): its outcome is unknown, and it is not run again; "
-        "docs/inbox.md says how a receipt is handed in",
+        "waits for the receipt of work.1/t1/c0 (wire): its outcome is unknown, and it is not run again; look it up, "
+        "then: dalsegno tool receipt s-1 work.1/t1/c0 --text 'what came of it' (or --did-not-run)",
         "waits for leave: dalsegno approval grant s-1 work.1/t1/c1/a1 (or deny)",
     ]
 
@@ -141,6 +141,36 @@ def test_what_tools_print_is_not_among_the_data(
     assert json.loads(out)["result"] == "done"
     assert "printed at the beginning" in err
     assert "printed by a call" in err
+
+
+def test_an_event_is_told_when_the_log_has_acknowledged_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.yaml").write_text(PRINTING_WORKFLOW)
+    Path("s.yaml").write_text("[{calls: [{name: loud}]}, {text: done}]")
+    Path("tools.py").write_text(PRINTING_TOOLS)
+    publisher = memory_publisher()
+    wire: Any = publisher.transport
+    monkeypatch.setattr(running, "_publisher", lambda _: nullcontext(publisher))
+    monkeypatch.setattr(running, "shard_source", lambda _: None)
+    tell, told, early = running.Running._tell, list[str](), list[str]()
+
+    def held(self: running.Running, event: Event) -> None:
+        tell(self, event)
+        wire.release()  # no report on an event comes before whoever tells of it has returned
+        wire.hold()
+
+    def note(line: str) -> None:
+        told.append(line.split()[1])
+        if any(f"{pending.seq}" == line.split()[0] for pending in list(publisher._unsettled.values())):
+            early.append(line)
+
+    monkeypatch.setattr(running.Running, "_tell", held)
+    monkeypatch.setattr(running, "note", note)
+    given = ("--session", "s-1", "--tools", "tools.py", "--provider", "scripted:s.yaml")
+    assert run(["-o", "json", "run", "w.yaml", "--goal", "g", *given]) == 0
+    assert early == []
+    assert told[-2:] == ["StageCompleted", "SessionCompleted"]
+    assert told.count("ToolReceiptRecorded") == 1
 
 
 PRINTING_WORKFLOW = """

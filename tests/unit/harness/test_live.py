@@ -11,7 +11,7 @@ import pytest
 from dalsegno import events
 from dalsegno.errors import InvalidEvent
 from dalsegno.harness.conductor import Conductor
-from dalsegno.harness.live import Live, Mail, Stopped
+from dalsegno.harness.live import Live, Mail, NoMail, Stopped
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.providers.scripted import Scripted
 from dalsegno.model.events import NewEvent
@@ -121,7 +121,7 @@ def test_a_simulated_call_begins_no_sub_session() -> None:
 
 
 def test_what_an_approver_ends_is_called_off() -> None:
-    class Denies:
+    class Denies(NoMail):
         def __init__(self) -> None:
             self.done = False
 
@@ -188,7 +188,7 @@ def cancelled_during(does: Callable[[threading.Event], ToolResult]) -> Scene:
         begun.set()
         return does(cancelled)
 
-    class Cancels:
+    class Cancels(NoMail):
         def take_up(self, conductor: Conductor) -> bool:
             if cancelled.is_set() or not begun.is_set():
                 return False
@@ -240,7 +240,7 @@ def test_a_pause_waits_for_what_is_under_way() -> None:
         assert paused.wait(10)
         return ToolResult(b"seen")
 
-    class Pauses:
+    class Pauses(NoMail):
         def take_up(self, conductor: Conductor) -> bool:
             if paused.is_set() or not begun.is_set():
                 return False

@@ -5,14 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from dalsegno.errors import Failed
 from dalsegno.harness.providers import open_provider
@@ -26,7 +33,7 @@ KEY = "sk-very-secret-1234"
 class Server:
     """Answers each POST by ``self.answer(handler)``; keeps what it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None) -> None:
         self.answer: Callable[[BaseHTTPRequestHandler], None] = lambda _: None
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -45,7 +52,12 @@ class Server:
             def log_message(self, *args: Any) -> None: ...
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        scheme = "http" if certificate is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self.http.server_address[1]}/v1"
         self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self.thread.start()
 
@@ -447,3 +459,93 @@ def test_a_cost_is_rounded_up_and_unknown_without_usage() -> None:
     assert price.cost(Usage(input=1, output=0)) == 1
     assert Price(input=10_000_000, output=0, cache_read=0).cost(Usage(input=5, output=1, cache_read=9)) == 0
     assert Price(input=1_000_000, output=0).cost(Usage(input=5, output=1, cache_read=4)) == 5
+
+
+# --- over TLS ---------------------------------------------------------------------------------------------------------
+
+
+def self_signed(folder: Path, address: str = "127.0.0.1") -> Path:
+    """A certificate for an address that nobody vouches for but itself, with its key behind it, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
+    now, whose = datetime.now(UTC), x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    usage = x509.KeyUsage(
+        digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(whose, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(whose), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )  # fmt: skip
+    file = folder / f"{address}.pem"
+    file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
+    return file
+
+
+@contextlib.contextmanager
+def secured(certificate: Path) -> Iterator[Server]:
+    server = Server(certificate)
+    server.answer = streams(delta(content="hello"), delta("stop"))
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_a_server_whose_certificate_the_settings_trust_is_asked_over_tls(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path)
+    with secured(certificate) as server:
+        assert ask(server, ca_file=str(certificate)).text == "hello"
+        server.answer = says(message(content="whole"))
+        assert ask(server, ca_file=str(certificate), stream=False).text == "whole"
+
+
+def test_a_server_whose_certificate_the_environment_trusts_is_asked_over_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with secured(certificate) as server:
+        assert ask(server).text == "hello"
+
+
+def test_a_certificate_that_nobody_trusts_is_an_error_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", KEY)
+    with secured(self_signed(tmp_path)) as server:
+        error = fails(server, api_key_env="KEY")
+        assert (error.error_class, error.retryable, error.http_status) == ("untrusted_certificate", False, None)
+        assert error.message.startswith(f"{server.url}/chat/completions: its certificate is not trusted: self")
+        assert "the setting ca_file, or by SSL_CERT_FILE" in error.message
+        assert server.headers == [], "the key was not sent to whoever that is"
+
+
+def test_a_trusted_certificate_of_another_host_is_not_trusted_here(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path, "127.0.0.2")
+    with secured(certificate) as server:
+        error = fails(server, ca_file=str(certificate))
+        assert error.error_class == "untrusted_certificate"
+        assert "127.0.0.1" in error.message.partition("not trusted")[2]
+        assert server.bodies == []
+
+
+def test_a_file_without_certificates_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("no certificate\n")
+    for name in ("empty.pem", "nowhere.pem"):
+        with pytest.raises(Failed, match=f"{name}: no file of certificates"):
+            open_provider("openai", {"base_url": "https://127.0.0.1:1/v1", "ca_file": str(tmp_path / name)})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dalsegno import events
+from dalsegno.errors import BrokerUnavailable
 from dalsegno.harness.live import Live, Stopped
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.past import history
@@ -43,6 +45,7 @@ class Family:
         self.world = World(folder, SCRIPT, [stage("work", tools=["ask_other"])], delegated=[ASK])
         self.other = self.world.pinned([stage("sub", tools=["pay"])])
         self.process = self.world.process()
+        self.patience: float | None = 0.0
 
     def run(self, *, after: After | None = None, given: bool = True) -> Stopped:
         """Begin it, or go on with it in a process of its own."""
@@ -50,7 +53,7 @@ class Family:
         workflows = {"other": self.other} if given else {}
         below = SubSessions(
             process.publisher, workflows, process.ports(), process.inbox, after=after, labels=LABELS,
-            live=lambda conductor, ports, mail: Live(conductor, ports, mail, patience_seconds=0.0),
+            live=lambda conductor, ports, mail: Live(conductor, ports, mail, patience_seconds=self.patience),
         )  # fmt: skip
         clock = self.world.clock
         if history(process.publisher, SESSION):
@@ -58,7 +61,7 @@ class Family:
         else:
             session = process.publisher.session(SESSION)
             conductor = begin(session, self.world.documents, goal="g", clock=clock, after=below.see)
-        return Live(conductor, below.ports, Mailbox(process.inbox, SESSION), patience_seconds=0.0).run()
+        return Live(conductor, below.ports, Mailbox(process.inbox, SESSION), patience_seconds=self.patience).run()
 
     def of(self, session_id: str) -> list[Event]:
         return history(self.process.publisher, session_id)
@@ -138,3 +141,91 @@ def test_a_child_that_waits_for_people_leaves_its_call_open(tmp_path: Path) -> N
     process.inbox.send(CHILD, granted, actor=("USER", "maria"))
     assert family.run().why == "ENDED"
     check(family)
+
+
+# --- the session above ends -------------------------------------------------------------------------------------------
+
+
+def cancelled(family: Family, at: str, session_id: str = SESSION) -> After:
+    """Cancels the session above as soon as the child has come to an event of this type."""
+
+    def after(event: Event) -> None:
+        if (event.session_id, event.type) == (CHILD, at):
+            family.process.inbox.send(session_id, events.CancelRequested(reason="enough"), actor=("OPERATOR", "maria"))
+
+    return after
+
+
+def check_cancelled(family: Family) -> None:
+    parent, child = family.of(SESSION), family.of(CHILD)
+    assert [event.type for event in child].count("SessionCancelled") == 1
+    [asked] = [event.body for event in child if event.type == "CancelRequested"]
+    assert asked["reason"] == f"session {SESSION}, whose call it is, has ended"
+    [end] = [event for event in parent if event.type == "SessionCancelled"]
+    assert end.body["open_ops"] == [C0]
+    assert parent[-1].type == "SubSessionEnded", "what became of the call stands behind the end"
+    assert (parent[-1].body["outcome"], parent[-1].body["child_final_hash"]) == ("CANCELLED", child[-1].hash)
+    assert family.process.inbox.commands_of([SESSION, CHILD]).new() == []
+
+
+def test_cancelled_while_its_sub_session_waits_for_people_both_end(tmp_path: Path) -> None:
+    family = Family(tmp_path)
+    family.other = family.world.pinned([stage("sub", tools=["pay"])], policy=[_ASK_FIRST])
+    family.patience = None
+    assert family.run(after=cancelled(family, "ApprovalRequested")).why == "ENDED"
+    check_cancelled(family)
+    assert [event.type for event in family.of(CHILD)].count("ApprovalWithdrawn") == 1
+
+
+def test_cancelled_while_a_tool_of_its_sub_session_runs_the_receipt_is_still_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = Family(tmp_path)
+    over, happen = threading.Event(), family.world.effects.happen
+
+    def slow(what: str) -> str:
+        assert over.wait(10)
+        return happen(what)
+
+    monkeypatch.setattr(family.world.effects, "happen", slow)
+    ask = cancelled(family, "ToolCallStarted")
+
+    def after(event: Event) -> None:
+        ask(event)
+        if (event.session_id, event.type) == (CHILD, "SessionCancelled"):
+            over.set()
+
+    assert family.run(after=after).why == "ENDED"
+    assert family.of(CHILD)[-1].type == "ToolReceiptRecorded"
+    check_cancelled(family)
+
+
+def test_a_sub_session_that_ends_by_itself_is_asked_for_nothing(tmp_path: Path) -> None:
+    family = Family(tmp_path)
+    family.run()
+    assert [event.type for event in family.of(CHILD)].count("CancelRequested") == 0
+    assert family.process.inbox.commands_of([CHILD]).new() == []
+
+
+def test_an_inbox_that_cannot_be_reached_does_not_keep_the_session_above_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dalsegno.harness.live.LAST_RECEIPTS_SECONDS", 0.05)
+    family = Family(tmp_path)
+    family.other = family.world.pinned([stage("sub", tools=["pay"])], policy=[_ASK_FIRST])
+    family.patience = None
+    ask = cancelled(family, "ApprovalRequested")
+
+    def after(event: Event) -> None:
+        ask(event)
+        if (event.session_id, event.type) == (SESSION, "SessionCancelled"):
+            monkeypatch.setattr(family.process.inbox, "send", _unreachable)
+
+    assert family.run(after=after).why == "ENDED"
+    assert family.of(SESSION)[-1].type == "SessionCancelled"
+    monkeypatch.undo()
+    family.process.inbox.send(CHILD, events.CancelRequested(), actor=("USER", "maria"))  # its thread ends too
+
+
+def _unreachable(*_: Any, **__: Any) -> None:
+    raise BrokerUnavailable("no broker", todo="start one")

@@ -238,6 +238,19 @@ VALUES_OF_EXAMPLES: dict[str, Any] = {
     "json": {"steps": ["one"]},
     "facts": {},
 }
+OTHER_VALUES: dict[str, Any] = {
+    **VALUES_OF_EXAMPLES,
+    "call": {"tool": "refund", "arguments": {}, "effect": "READ"},
+    "labels": {},
+    "stage": {
+        "status": "FAILED",
+        "output": "",
+        "verdicts": [{"validator": "v", "verdict": "PASS"}, {"verdict": "REJECT"}],
+    },
+    "output": "x" * 1000,
+    "json": None,
+}
+"""With which they do not hold, or cannot be evaluated."""
 
 
 def conditions_of_examples() -> list[tuple[cel.Inputs, str]]:
@@ -256,12 +269,17 @@ def conditions_of_examples() -> list[tuple[cel.Inputs, str]]:
 def test_the_conditions_of_the_examples_can_be_evaluated() -> None:
     for inputs, text in conditions_of_examples():
         assert cel.compile(text, inputs, where="").holds(VALUES_OF_EXAMPLES).error is None, text
+        assert cel.compile(text, inputs, where="").holds(OTHER_VALUES).value is not True, text
 
 
 def test_every_condition_has_one_outcome_in_all_processes() -> None:
     texts = [text for text, _ in TAKEN] + ["call.arguments.path == 'x'", "call.arguments.big + 1 > 0"]
     conditions = [(INPUTS, VALUES, text) for text in texts]
-    conditions += [(inputs, VALUES_OF_EXAMPLES, text) for inputs, text in conditions_of_examples()]
+    conditions += [
+        (inputs, values, text)
+        for inputs, text in conditions_of_examples()
+        for values in (VALUES_OF_EXAMPLES, OTHER_VALUES)
+    ]
     assert len(in_processes(conditions, min(50, examples(5)))) == 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dalsegno import events
@@ -77,6 +79,64 @@ def test_a_message_during_a_turn_stands_behind_its_results() -> None:
     check_log(scene)
 
 
+def test_a_message_that_came_while_the_model_answered_is_shown_before_the_stage_completes() -> None:
+    scene = Scene([stage(validators=["said"])])
+    scene.message("wait, in English", id="m")
+    assert scene.answer("fertig")[-2:] == ["ContextPackBuilt work.1/t2/p", "InferenceRequested work.1/t2/i"]
+    said = [(message["role"], message["content"]) for message in scene.said()]
+    assert said == [("user", "the goal"), ("assistant", "fertig"), ("user", "wait, in English")]
+    assert scene.answer("done")[-2:] == ["StageCompleted work.1", "SessionCompleted"]
+    assert [event.body["turn_id"] for event in scene.events if event.type == "TurnStarted"] == [
+        "work.1/t1",
+        "work.1/t2",
+    ]
+    assert scene.body("SessionCompleted")["result"]["inline"] == b"done"
+    assert sum(event.type == "ValidationDecided" for event in scene.events) == 1, "an answer that is not the last"
+    check_log(scene)
+
+
+def test_a_message_that_came_while_an_answer_was_judged_is_shown_when_that_is_done() -> None:
+    scene = Scene([stage(validators=["tests"])])
+    scene.answer("first")
+    assert scene.message("wait") == [], "the verdict is waited for"
+    assert scene.report("work.1/t1/v.tests")[:2] == ["ValidationDecided work.1/t1/v.tests", "TurnStarted work.1/t2"]
+    scene.answer("second")
+    assert scene.report("work.1/t2/v.tests")[-1] == "SessionCompleted"
+    check_log(scene)
+
+
+def test_a_message_that_a_pack_showed_asks_for_no_other_turn() -> None:
+    scene = Scene()
+    scene.answer("", ("look",))
+    scene.start("work.1/t1/c0")
+    scene.message("wait")
+    scene.result("work.1/t1/c0", "seen")
+    assert scene.answer("done")[-1] == "SessionCompleted"
+    check_log(scene)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"stages": [stage(limits=StageLimits(turns=1))]}, {"limits": SessionLimits(turns=1)}],
+    ids=["of the stage", "of the session"],
+)
+def test_a_message_asks_for_no_turn_that_a_limit_forbids(given: dict[str, Any]) -> None:
+    scene = Scene(**given)
+    scene.message("wait")
+    assert scene.answer("done")[-2:] == ["StageCompleted work.1", "SessionCompleted"]
+    check_log(scene)
+
+
+def test_a_message_between_two_stages_is_shown_by_the_next_one_alone() -> None:
+    scene = Scene([stage("plan"), stage("work")])
+    scene.answer("the plan")
+    scene.message("wait")
+    scene.begin_stage()
+    assert scene.said()[-1]["content"] == "wait"
+    assert scene.answer("done")[-1] == "SessionCompleted"
+    check_log(scene)
+
+
 def test_a_content_above_what_an_event_holds_goes_through_a_whole_session() -> None:
     scene = Scene([stage("plan"), stage("work", validators=["said"])], goal=b"g" * 70_000)
     scene.answer("p" * 70_000)
@@ -101,7 +161,8 @@ def test_the_first_guard_that_holds_is_taken_and_one_that_cannot_be_evaluated_is
         Transition(id="else", source="plan", to="work"),
     ]
     scene = Scene([stage("plan"), stage("work"), stage("other")], transitions=ways)
-    assert scene.answer("yes")[2:] == ["TransitionTaken plan", "StageScheduled other.1"]
+    told = ["PolicyEvaluated plan.1/g.broken", "TransitionTaken plan", "StageScheduled other.1"]
+    assert scene.answer("yes")[2:] == told
     body = scene.body("TransitionTaken")
     assert (body["transition_id"], body["guard_result"]) == ("yes", True)
     assert body["candidates"] == ["broken", "no", "yes", "else"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,10 +50,13 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``base_url``: what stands before ``/chat/completions``. ``api_key_env``: the variable with the key; None: no key
-    is sent. ``silence_seconds``: the longest wait for the first byte, and between two. ``prices``: by model."""
+    is sent. ``ca_file``: certificates, as PEM, of who may have signed the server's; None: of those whom this machine
+    trusts, or of the variable SSL_CERT_FILE. ``silence_seconds``: the longest wait for the first byte, and between two.
+    ``prices``: by model."""
 
     base_url: str
     api_key_env: str | None = None
+    ca_file: str | None = None
     stream: bool = True
     connect_seconds: float = 10.0
     silence_seconds: float = 300.0
@@ -61,7 +65,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class OpenAiHttp:
-    """Fills ``Provider``. Raises Failed where the settings are wrong or the key's variable is empty."""
+    """Fills ``Provider``. Raises Failed where the settings are wrong, the key's variable is empty, or ``ca_file`` holds
+    no certificate."""
 
     def __init__(self, settings: Settings) -> None:
         if not re.fullmatch(r"https?://[^/@\s]+(/[^@\s?#]*)?", settings.base_url):
@@ -71,6 +76,7 @@ class OpenAiHttp:
         self._key = "" if settings.api_key_env is None else os.environ.get(settings.api_key_env, "").strip()
         if settings.api_key_env is not None and not re.fullmatch(r"[!-~]+", self._key):
             raise _wrong(f"the variable {settings.api_key_env} is empty, or holds what no HTTP header can")
+        self._trust = _trust(settings.ca_file) if self._url.startswith("https:") else True
 
     def complete(self, request: Request) -> Answer:
         began = time.monotonic()
@@ -93,7 +99,7 @@ class OpenAiHttp:
         try:
             async with (
                 aiohttp.ClientSession(timeout=limits) as session,
-                session.post(self._url, data=body, headers=headers, allow_redirects=False) as response,
+                session.post(self._url, data=body, headers=headers, allow_redirects=False, ssl=self._trust) as response,
             ):
                 if response.status != 200:
                     said = self._hidden(await _beginning(response))
@@ -105,6 +111,9 @@ class OpenAiHttp:
             raise InferenceError("timeout", self._late(error, request), retryable=True) from error
         except aiohttp.ClientPayloadError as error:
             raise _torn(str(error)) from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+            raise InferenceError("untrusted_certificate", _untrusted(self._url, why), retryable=False) from error
         except (aiohttp.ClientError, OSError) as error:
             found = self._hidden(f"{type(error).__name__}: {error}".encode()).decode()
             raise InferenceError("connection_failed", f"{self._url}: {found}", retryable=True) from error
@@ -202,6 +211,20 @@ async def _beginning(response: aiohttp.ClientResponse) -> bytes:
 
 def _since(began: float) -> int:
     return round((time.monotonic() - began) * 1000)
+
+
+def _trust(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ValueError) as error:
+        raise _wrong(f"ca_file {ca_file}: no file of certificates (PEM): {error}") from error
+
+
+def _untrusted(url: str, why: str) -> str:
+    return (
+        f"{url}: its certificate is not trusted: {why}; nothing was sent. To do: name the PEM file of who signed it by "
+        "the setting ca_file, or by SSL_CERT_FILE; base_url must name a host that the certificate is for"
+    )
 
 
 def _torn(found: str) -> InferenceError:

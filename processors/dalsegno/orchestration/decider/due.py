@@ -232,16 +232,20 @@ def _in_stage(world: World) -> Due | None:
         waits = waits or request.phase == "OPEN"
     if waits:
         return None
+    most = world.configuration.workflow.limits.turns
+    none_left = most is not None and head.turns >= most
     if head.answered:
-        found = _judging(world)
-        if found is not None or not all_decided(world):
-            return found
-        if not head.rejected:
-            return Due("StageCompleted", head.stage)
+        # Whoever answered did not know of what came meanwhile: the next turn shows it, if there may be one.
+        unseen = head.stage_turns < stage.limits.turns and not none_left and moves.message_unseen(world)
+        if not unseen or head.validations:
+            found = _judging(world)
+            if found is not None or not all_decided(world):
+                return found
+            if not head.rejected and not unseen:
+                return Due("StageCompleted", head.stage)
     if head.stage_turns >= stage.limits.turns:
         return Due("StageFailed", head.stage)
-    most = world.configuration.workflow.limits.turns
-    if most is not None and head.turns >= most:
+    if none_left:
         return Due("LimitReached", "TURNS")
     return Due("TurnStarted", f"{head.stage}/t{head.stage_turns + 1}")
 
@@ -290,6 +294,10 @@ def _between_stages(world: World) -> Due | None:
         return Due("StageScheduled", f"{head.to_stage}.{1 if before is None else before.attempt + 1}")
     if head.moved:
         return None
-    if moves.transition(world) is not None:
+    move, bad = moves.ways(world)
+    untold = moves.untold_guard(world, bad)
+    if untold is not None:
+        return Due("PolicyEvaluated", moves.guard_id(world, untold.transition.id))
+    if move is not None:
         return Due("TransitionTaken", head.last_stage)
     return Due("SessionFailed" if moves.failed_in_the_end(world) else "SessionCompleted", "")

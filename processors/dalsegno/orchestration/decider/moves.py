@@ -7,12 +7,24 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+from dalsegno.model.lifecycle.state import bounded
 from dalsegno.orchestration import policy
 from dalsegno.orchestration.arguments import problem_with
 from dalsegno.orchestration.canonical import canonical
 from dalsegno.orchestration.decider.world import World
 from dalsegno.orchestration.documents import Transition
-from dalsegno.projections.decider.rows import STAGE, VALIDATION, CallState, StageState
+from dalsegno.projections.decider.rows import (
+    GUARD,
+    ITEM,
+    LISTED,
+    PACKED,
+    STAGE,
+    VALIDATION,
+    CallState,
+    GuardState,
+    StageState,
+)
+from dalsegno.projections.decider.table import BETWEEN, MEANWHILE
 
 RETRY = "retry"
 """The transition of a stage to itself, after an attempt that failed."""
@@ -57,16 +69,41 @@ def delay_ms(failed: int, asked_ms: int | None) -> int:
     return min(MAX_DELAY_MS, max(asked_ms or 0, FIRST_DELAY_MS << min(failed - 1, 10)))
 
 
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+def message_unseen(world: World) -> bool:
+    """Whether a message came during the last turn, or since, that none of its packs showed."""
+    turn, packed = world.head.turn_ordinal, world.rows.family(PACKED)
+    return any(
+        item.place[:2] in ((turn, MEANWHILE), (turn, BETWEEN)) and id not in packed
+        for id, item in world.rows.family(ITEM).items()
+    )
+
+
 # --- transitions ------------------------------------------------------------------------------------------------------
 
 
 class Move(NamedTuple):
-    """A transition that is taken, and what was looked at. ``errors``: guards that could not be evaluated: false."""
+    """A transition that is taken, and what was looked at."""
 
     transition: Transition
     candidates: list[str]
     guard: str | None
-    errors: list[str]
+
+
+class BadGuard(NamedTuple):
+    """A guard that could not be evaluated, which counts as false."""
+
+    transition: Transition
+    error: str
+
+
+class Ways(NamedTuple):
+    """Where the workflow may go. ``move`` None: nowhere. ``bad``: in the order in which they were looked at."""
+
+    move: Move | None
+    bad: list[BadGuard]
 
 
 def stage_state(world: World, name: str) -> StageState | None:
@@ -74,29 +111,45 @@ def stage_state(world: World, name: str) -> StageState | None:
     return found
 
 
-def transition(world: World) -> Move | None:
+def ways(world: World) -> Ways:
     """Where the workflow goes from the stage that ended last (at first: from the start)."""
     last = world.head.last_stage
     state = stage_state(world, last) if last else None
     if state is not None and state.status == "FAILED" and state.failed < world.stage_named(last).limits.attempts:
-        return Move(Transition(id=RETRY, to=last, source=last), [RETRY], None, [])
+        return Ways(Move(Transition(id=RETRY, to=last, source=last), [RETRY], None), [])
     candidates = [each for each in _transitions(world) if (each.source or "") == last]
-    errors: list[str] = []
+    ids = [each.id for each in candidates]
+    bad: list[BadGuard] = []
     values: Mapping[str, Any] | None = None
     for each in candidates:
         if not _dependencies_met(world, each.to):
             continue
         if each.when is None:
             if state is None or state.status == "COMPLETED":
-                return Move(each, [one.id for one in candidates], None, errors)
+                return Ways(Move(each, ids, None), bad)
             continue
         values = guard_values(world) if values is None else values
         holds, error = policy.guard(each.when, values)
         if error is not None:
-            errors.append(f"{each.id}: {error}")
+            bad.append(BadGuard(each, error))
         elif holds:
-            return Move(each, [one.id for one in candidates], each.when, errors)
-    return None
+            return Ways(Move(each, ids, each.when), bad)
+    return Ways(None, bad)
+
+
+def guard_id(world: World, transition_id: str) -> str:
+    """The id of the decision that says that a guard could not be evaluated behind a stage attempt, or at the start."""
+    state = stage_state(world, world.head.last_stage)
+    return f"{'start' if state is None else f'{world.head.last_stage}.{state.attempt}'}/g.{transition_id}"
+
+
+def untold_guard(world: World, bad: list[BadGuard]) -> BadGuard | None:
+    """The first of them that no event tells of yet."""
+    state: GuardState | None = world.rows.get((GUARD, world.head.last_stage))
+    told = [] if state is None else state.failed
+    if len(told) >= LISTED:
+        return None
+    return next((each for each in bad if bounded(each.transition.id) not in told), None)
 
 
 def _transitions(world: World) -> list[Transition]:

@@ -19,6 +19,7 @@ from dalsegno.model.events import (
     InputRequested,
     LimitReached,
     NewEvent,
+    PolicyEvaluated,
     RetrievalRequested,
     SessionCancelled,
     SessionCompleted,
@@ -114,7 +115,7 @@ def _session_cancelled(world: World, _: str) -> NewEvent:
 
 
 def _transition(world: World, last: str) -> NewEvent:
-    move = moves.transition(world)
+    move = moves.ways(world).move
     if move is None:
         raise NotReconstructable("no transition is due", wanted="a transition whose guard holds")
     digests = [] if move.guard is None else moves.guard_digests(moves.guard_values(world))
@@ -126,6 +127,26 @@ def _transition(world: World, last: str) -> NewEvent:
         guard_result=None if move.guard is None else True,
         candidates=move.candidates,
         guard_inputs=[GuardInput(name=name, digest=digest) for name, digest in digests],
+    )
+
+
+def _evaluated(world: World, decision_id: str) -> NewEvent:
+    """Of a call, in its turn; between stages of a guard that could not be evaluated, which counts as false."""
+    if world.head.turn:
+        return calls.evaluated(world, decision_id)
+    bad = next((one for one in moves.ways(world).bad if moves.guard_id(world, one.transition.id) == decision_id), None)
+    if bad is None:
+        raise NotReconstructable(f"no guard of {decision_id} is looked at", wanted="one that cannot be evaluated")
+    return PolicyEvaluated(
+        decision_id=decision_id,
+        subject="TRANSITION",
+        subject_id=bad.transition.id,
+        decision="DENY",
+        engine=world.configuration.build.cel_engine,
+        policy_digest=world.configuration.digests["WORKFLOW"],
+        input_digest=sha256(canonical(moves.guard_values(world))).digest(),
+        rule_ids=[bad.transition.id],
+        explanation=f"the guard of transition {bad.transition.id} cannot be evaluated: {bad.error}",
     )
 
 
@@ -248,7 +269,7 @@ PAYLOADS: Final[dict[str, Callable[[World, str], NewEvent]]] = {
     "CompressionFailed": packs.compression_failed,
     "InferenceRequested": _inference,
     "ToolCallRequested": calls.requested,
-    "PolicyEvaluated": calls.evaluated,
+    "PolicyEvaluated": _evaluated,
     "ApprovalRequested": calls.approval_requested,
     "ApprovalWithdrawn": lambda _, id: ApprovalWithdrawn(approval_id=id, reason="the work it was for ends"),
     "ToolCallAuthorized": calls.authorized,

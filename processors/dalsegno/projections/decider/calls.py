@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dalsegno.model.lifecycle.state import bounded
@@ -13,6 +14,7 @@ from dalsegno.projections.decider.rows import (
     ASKED_IN_STEP,
     CALL,
     GRANT,
+    GUARD,
     INFERENCE,
     ITEM,
     LISTED,
@@ -20,6 +22,7 @@ from dalsegno.projections.decider.rows import (
     ApprovalState,
     CallState,
     Grant,
+    GuardState,
     Head,
     Stop,
 )
@@ -59,8 +62,11 @@ def _requested(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
     head.stage_calls += 1
 
 
-def _evaluated(rows: DeciderRows, _head: Head, event: Event, keep: Keep) -> None:
+def _evaluated(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
     body = event.body
+    if body["subject"] == "TRANSITION":
+        _guard_evaluated(rows, head, body)
+        return
     call = rows.get((CALL, bounded(body["subject_id"] or "")))
     if call is None:
         return
@@ -78,6 +84,12 @@ def _evaluated(rows: DeciderRows, _head: Head, event: Event, keep: Keep) -> None
     if call.answer == "MODIFIED":
         call.answer = "GRANTED"
     rows.put((CALL, bounded(body["subject_id"])), call)
+
+
+def _guard_evaluated(rows: DeciderRows, head: Head, body: Mapping[str, Any]) -> None:
+    if body["decision"] == "DENY":
+        before = rows.get((GUARD, head.last_stage)) or GuardState([])
+        rows.put((GUARD, head.last_stage), GuardState([*before.failed, bounded(body["subject_id"] or "")][:LISTED]))
 
 
 def _approval_requested(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:

@@ -25,6 +25,7 @@ GRANT: Final = "grant"
 REQUEST: Final = "request"
 VALIDATION: Final = "validation"
 COMPRESSION: Final = "compression"
+GUARD: Final = "guard"
 ITEM: Final = "item"
 PACKED: Final = "packed"
 
@@ -283,6 +284,13 @@ class Packed(DeciderRow):
     mode: str
 
 
+class GuardState(DeciderRow):
+    """Of the stage that ended last (second member of the row's id: its name), until a transition is taken. ``failed``:
+    transitions whose guards could not be evaluated, which was recorded."""
+
+    failed: list[str]
+
+
 Row: TypeAlias = (
     Head
     | Pin
@@ -296,6 +304,7 @@ Row: TypeAlias = (
     | CompressionState
     | Item
     | Packed
+    | GuardState
 )
 
 ROW: Any = Row

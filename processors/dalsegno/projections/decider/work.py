@@ -11,6 +11,7 @@ from dalsegno.projections.base import cut
 from dalsegno.projections.decider import rendering
 from dalsegno.projections.decider.calls import close_turn_calls
 from dalsegno.projections.decider.rows import (
+    GUARD,
     INFERENCE,
     ITEM,
     LISTED,
@@ -53,10 +54,11 @@ def _come_into_force(rows: DeciderRows, effective: tuple[str, ...]) -> None:
 # --- stages -----------------------------------------------------------------------------------------------------------
 
 
-def _transition(_rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
+def _transition(rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
     head.moved, head.to_stage = True, bounded(event.body["to_stage"])
     taken = event.body["transition_id"]
     head.transition_id = None if taken is None else bounded(taken)
+    rows.delete((GUARD, head.last_stage))
 
 
 def _scheduled(rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
