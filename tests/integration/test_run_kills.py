@@ -152,6 +152,7 @@ def test_killed_behind_the_effect_of_a_tool_that_honours_its_key(place: Place, m
     assert again.json["seq"] == found.json["seq"]
 
 
+# case C40
 def test_killed_behind_the_effect_of_a_tool_without_a_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("KILL_BEHIND", "wire")
@@ -174,6 +175,7 @@ def test_killed_behind_the_effect_of_a_tool_without_a_key(place: Place, monkeypa
     assert place.effects() == ["wire"]
 
 
+# case C38
 def test_killed_and_stopped_while_it_waits_for_leave(place: Place) -> None:
     process = place.process(place.run_arguments("pay", "--label", "careful=yes"))
     lines_until(process, lambda line: "dalsegno approval grant pay" in line)

@@ -23,6 +23,7 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live, Stopped
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.performing import Ports
+from dalsegno.harness.providers.openai_http import OpenAiHttp
 from dalsegno.harness.providers.scripted import Scripted
 from dalsegno.harness.sessions import StoredContents, begin, history, resume, session_of
 from dalsegno.harness.tools import PythonTools
@@ -502,7 +503,12 @@ def test_a_snapshot_is_projections_at_one_moment_with_their_cursor(world: World,
         assert {name: text.split()[1] for name, text in bundle.items()} == digests[shard["partition"]]
 
 
-def test_only_events_behind_the_cursor_are_processed_again(world: World, snapshot: Any, cli: Cli) -> None:
+# case C41
+def test_only_events_behind_the_cursor_are_processed_again(
+    world: World, snapshot: Any, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name in ((PythonTools, "run"), (Scripted, "complete"), (OpenAiHttp, "complete"), (Inbox, "send")):
+        monkeypatch.setattr(owner, name, refused)
     world.produce(20)
     tail = sum(world.ends()[shard["partition"]] - shard["next_offset"] for shard in snapshot["shards"])
     done = cli("replay", "run", "--from", f"snapshot:{snapshot['id']}", "--yes").json
