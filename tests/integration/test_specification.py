@@ -172,6 +172,11 @@ def equal(found: Replayed) -> None:
     assert found.equal == found.compared > 0
 
 
+def equal_in_every_mode(held: Held) -> None:
+    for mode in MODES:
+        equal(replayed(held, mode))
+
+
 def refused(*_: object, **__: object) -> NoReturn:
     raise AssertionError("a replay reaches outside")
 
@@ -275,44 +280,38 @@ def test_all_projections_can_be_replayed(projected: Any, cli: Cli) -> None:
 
 def test_the_models_weights_are_not_needed(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "complete", refused)
-    for mode in MODES:
-        equal(replayed(held, mode))
+    equal_in_every_mode(held)
 
 
 def test_live_tool_access_is_not_needed(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PythonTools, "run", refused)
     monkeypatch.setattr(subprocess, "Popen", refused)
     monkeypatch.delenv("EXAMPLE_FOLDER")
-    for mode in MODES:
-        equal(replayed(held, mode))
+    equal_in_every_mode(held)
 
 
 def test_network_connectivity_is_not_needed(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refused)
     monkeypatch.setattr(socket, "getaddrinfo", refused)
-    for mode in MODES:
-        equal(replayed(held, mode))
+    equal_in_every_mode(held)
 
 
 def test_provider_credentials_are_not_needed(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    for mode in MODES:
-        equal(replayed(held, mode))
+    equal_in_every_mode(held)
 
 
 def test_the_routers_user_interface_is_not_needed(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Inbox, "send", refused)
     monkeypatch.setattr(Mailbox, "take_up", refused)
-    for mode in MODES:
-        equal(replayed(held, mode))
+    equal_in_every_mode(held)
 
 
 def test_the_events_and_their_configuration_are_enough(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "open", refused)
     monkeypatch.setattr(Path, "read_bytes", refused)
-    for mode in MODES:
-        equal(replayed(held, mode))
+    equal_in_every_mode(held)
     without = [event for event in held.events if event.type != "ConfigPinned"]
     found = replay_session(Asked(without, Strategy(mode="inference-skipping"), contents=StoredContents(None)))
     assert found.verdict == "NOT_COMPARED"
