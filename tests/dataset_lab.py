@@ -7,7 +7,8 @@ from typing import Any
 
 from dalsegno.readers.datasets.history import Told
 from dalsegno.readers.datasets.rows import Missed, Row, rows_of
-from dalsegno.testing.builder import SessionBuilder, Written, blob, digest_of
+from dalsegno.testing.builder import Written, blob, digest_of
+from observed_lab import Observed
 
 Call = tuple[str, str, str]
 """Our id, name, arguments."""
@@ -17,17 +18,8 @@ def part(kind: str = "TEXT", text: str | None = None, **fields: Any) -> dict[str
     return {"kind": kind, "call_id": None, "name": None, "text": text, "blob": None, **fields}
 
 
-class Chat:
+class Chat(Observed):
     """A session of profile OBSERVED, event by event."""
-
-    def __init__(self, session_id: str = "s-1", builder: SessionBuilder | None = None, **created: Any) -> None:
-        if builder is None:
-            builder = SessionBuilder(session_id, profile="OBSERVED")
-            builder.append(
-                "SessionCreated", profile="OBSERVED", relation="NONE", **{"workflow_name": "demo", **created}
-            )
-            builder.start()
-        self.builder = builder
 
     def add(self, type_: str, meta: dict[str, Any] | None = None, **fields: Any) -> Written:
         return self.builder.append(type_, meta=meta, **fields)
@@ -90,10 +82,6 @@ class Chat:
         parent = self.builder.parent
         above = [] if parent is None else [Told(event, own=False) for event in parent.events]
         return [*above, *(Told(event) for event in self.builder.events)]
-
-    @property
-    def records(self) -> list[Written]:
-        return self.builder.records
 
 
 def item(id: str, position: int, kind: str = "MESSAGE", **fields: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dalsegno.model.ids import EventKey, Seq
 from dalsegno.model.records import AMENDMENT_TYPE
 from dalsegno.readers.proof import AdminAudit, Anchor, Proof, prove
 from dalsegno.readers.proof_records import Raw
-from dalsegno.testing.builder import SessionBuilder, Written, shipped_schemas
+from dalsegno.testing.builder import SessionBuilder, Written, digest_of, shipped_schemas
 
 SESSION = "s-1"
 NO_AUDIT = AdminAudit()
@@ -83,3 +83,20 @@ def raw_again(record: Written, **envelope: object) -> Written:
     body = encode(writer, {**record.event.body, "meta": meta})
     key = EventKey(str(meta["session_id"]), Seq(int(meta["seq"])), event_hash(writer, body)).encode()
     return Written(key, frame(writer, body), None)
+
+
+def forks_of_each_other() -> dict[str, tuple[SessionBuilder, dict[str, object]]]:
+    """By id: two forks, each of which names the other's third event, and the stub that an amendment would put there.
+
+    No record can hold the hash of one that holds its own, but a stub has the hash that its amendment gives it.
+    """
+    found: dict[str, tuple[SessionBuilder, dict[str, object]]] = {}
+    for name, other in (("s~a", "s~b"), ("s~b", "s~a")):
+        fork = SessionBuilder(name)
+        at = {"seq": 3, "hash": digest_of("stub of", other), "event_id": None}
+        fork.append("SessionCreated", relation="FORK", parent_session=other, parent_at=at)
+        fork.append("SessionForked", parent_session=other, parent_at=at)
+        assert fork.tip is not None
+        stub = {"hash": digest_of("stub of", name), "prev_hash": fork.tip.hash, "epoch": 0, "type": "NoteRecorded"}
+        found[name] = fork, {"seq": 3, **stub}
+    return found

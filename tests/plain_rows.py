@@ -6,6 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from dalsegno.model.lifecycle import Verdict
+from dalsegno.model.records import Event
 from dalsegno.projections.base import ALL, HeadFacts, Projection, RowId, plus
 from dalsegno.state.keys import ROW as ROW_KIND
 from dalsegno.state.keys import TOTAL, family_prefix, id_part, session_row_key
@@ -51,15 +53,20 @@ def _sum(total: Any, amounts: Any) -> Any:
     return type(amounts)(**{name: plus(getattr(total, name), getattr(amounts, name)) for name in fields})
 
 
+def fold_one(projection: Projection[Any], rows: Any, event: Event, verdict: Verdict) -> None:
+    """What a shard does with an event that was judged."""
+    if verdict.violations:
+        projection.fold_violation(rows, event, verdict)
+    elif event.stub is not None:
+        projection.fold_stub(rows, event)
+    elif projection.handles == ALL or event.type in projection.handles:
+        projection.fold(rows, event, verdict)
+
+
 def _fold(settled: Settled, projection: Projection[Any]) -> PlainRows:
     rows = PlainRows()
     for event, verdict in zip(settled.events, settled.verdicts, strict=True):
-        if verdict.violations:
-            projection.fold_violation(rows, event, verdict)
-        elif event.stub is not None:
-            projection.fold_stub(rows, event)
-        elif projection.handles == ALL or event.type in projection.handles:
-            projection.fold(rows, event, verdict)
+        fold_one(projection, rows, event, verdict)
     tip = settled.events[-1] if settled.events else None
     held = settled.held or (None, None)
     projection.fold_head(

@@ -9,7 +9,8 @@ from typing import Any
 from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import Policy, PolicyRule
 from dalsegno.orchestration.policy_history import RecordedCall, calls_of
-from dalsegno.testing.builder import SessionBuilder, Written, blob
+from dalsegno.testing.builder import blob
+from observed_lab import Observed
 
 
 def rule(id: str, decision: Any, when: str = "true", **more: Any) -> PolicyRule:
@@ -21,21 +22,8 @@ def by_tool(**decisions: Any) -> Policy:
     return Policy(rules=[rule(tool, decision, f'call.tool == "{tool}"') for tool, decision in decisions.items()])
 
 
-class Calls:
+class Calls(Observed):
     """A session of profile OBSERVED, call by call."""
-
-    def __init__(self, session_id: str = "s-1", builder: SessionBuilder | None = None, **created: Any) -> None:
-        if builder is None:
-            builder = SessionBuilder(session_id, profile="OBSERVED")
-            builder.append(
-                "SessionCreated", profile="OBSERVED", relation="NONE", **{"workflow_name": "demo", **created}
-            )
-            builder.start()
-        self.builder = builder
-
-    @property
-    def records(self) -> list[Written]:
-        return self.builder.records
 
     def add(self, type_: str, **fields: Any) -> Calls:
         self.builder.append(type_, **fields)

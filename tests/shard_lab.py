@@ -63,6 +63,15 @@ class Lab:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def interleaved(sessions: Iterable[Iterable[Written]], rnd: Random) -> list[Written]:
+    """The records of some sessions, each in its order, mixed."""
+    rows = [list(records) for records in sessions]
+    mixed = []
+    while any(rows):
+        mixed.append(rnd.choice([row for row in rows if row]).pop(0))
+    return mixed
+
+
 def log_of(records: Iterable[Written], start: int = 0) -> list[LogRecord]:
     return [
         LogRecord(Offset(offset), record.key, record.value, 1_767_225_600_000 + offset, 0)

@@ -15,7 +15,7 @@ from dalsegno.state.shard import Shard
 from dalsegno.storage.object_store import FolderStore, Store
 from dalsegno.testing.builder import SessionBuilder, Written
 from dalsegno.testing.moves import play
-from shard_lab import IDENTITY, Lab
+from shard_lab import IDENTITY, Lab, interleaved
 
 PREFIX = "p"
 STATES = RocksFolders()
@@ -29,11 +29,7 @@ def records(sessions: int, seed: int = 1) -> list[Written]:
         play(SessionBuilder(f"s-{n}").begin().start(), [rnd.getrandbits(16) for _ in range(30)]).records
         for n in range(sessions)
     ]
-    mixed = []
-    while any(rows):
-        row = rnd.choice([row for row in rows if row])
-        mixed.append(row.pop(0))
-    return mixed
+    return interleaved(rows, rnd)
 
 
 EVENTS = records(12)

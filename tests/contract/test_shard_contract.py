@@ -18,8 +18,9 @@ from dalsegno.projections.rows import NameOfCall
 from dalsegno.projections.sessions import Sessions
 from dalsegno.state.kv import JOURNAL
 from dalsegno.state.shard import Shard
-from dalsegno.testing.builder import SessionBuilder, digest_of, tombstone, write
+from dalsegno.testing.builder import SessionBuilder, tombstone, write
 from dalsegno.testing.strategies import FUTURE, broken_body, future_event, strange_frame
+from history_lab import forks_of_each_other
 from shard_lab import IDENTITY, Lab, apply, folded, log_of, paths, reads
 
 pytestmark = pytest.mark.usefixtures("small_windows")
@@ -349,16 +350,8 @@ def test_a_journal_byte_that_changed_is_found(lab: Lab, builder: SessionBuilder)
 
 
 def test_forks_that_amendments_make_ancestors_of_each_other_are_held(lab: Lab) -> None:
-    """No record can hold the hash of one that holds its own, but a stub has the hash that its amendment gives it."""
     records = []
-    for name, other in (("s~a", "s~b"), ("s~b", "s~a")):
-        fork = SessionBuilder(name)
-        at = {"seq": 3, "hash": digest_of("stub of", other), "event_id": None}
-        fork.append("SessionCreated", relation="FORK", parent_session=other, parent_at=at)
-        fork.append("SessionForked", parent_session=other, parent_at=at)
-        tip = fork.tip
-        assert tip is not None
-        stub = {"seq": 3, "hash": digest_of("stub of", name), "prev_hash": tip.hash, "epoch": 0, "type": "NoteRecorded"}
+    for fork, stub in forks_of_each_other().values():
         envelope = fork.envelope(0, None, "HistoryAmended") | {"turn_id": None, "stage_id": None}
         fields = {"request_id": "r", "action": "LOST", "whole_session": False, "reason": "x", "targets": [stub]}
         records += [*fork.records, write("HistoryAmended", envelope, fields)]

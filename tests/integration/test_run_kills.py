@@ -179,6 +179,7 @@ def test_taken_over_from_the_shard_of_a_worker_that_runs_here(
     assert all(each is not None and each.rows.head_row is not None and each.contents for each in given)
 
 
+# case C40
 def test_killed_behind_the_effect_of_a_tool_without_a_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("KILL_BEHIND", "wire")
@@ -202,6 +203,7 @@ def test_killed_behind_the_effect_of_a_tool_without_a_key(place: Place, monkeypa
     assert place.effects() == ["wire"]
 
 
+# case C38
 def test_killed_and_stopped_while_it_waits_for_leave(place: Place) -> None:
     process = place.process(place.run_arguments("pay", "--label", "careful=yes"))
     lines_until(process, lambda line: "dalsegno approval grant pay" in line)

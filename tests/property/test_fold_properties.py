@@ -10,26 +10,15 @@ from hypothesis import strategies as st
 
 from dalsegno.log.codec import encode
 from dalsegno.model.lifecycle import MemoryOps, SessionState, judge
-from dalsegno.model.records import Event
-from dalsegno.projections.base import ALL, HeadFacts, Projection, values_of
+from dalsegno.projections.base import HeadFacts, Projection, values_of
 from dalsegno.projections.registry import built_in
 from dalsegno.state.outbox import row_schema
 from dalsegno.testing.builder import shipped_schemas
 from examples import examples
 from fold_lab import check_kept, event_of, events_for
-from plain_rows import PlainRows
+from plain_rows import PlainRows, fold_one
 
 PROFILES = st.sampled_from(["STRICT", "OBSERVED", "IMPORTED"])
-
-
-def fold(projection: Projection[Any], rows: PlainRows, event: Event, state: SessionState, ops: MemoryOps) -> None:
-    verdict = judge(state, ops, event)
-    if verdict.violations:
-        projection.fold_violation(rows, event, verdict)
-    elif event.stub is not None:
-        projection.fold_stub(rows, event)
-    elif projection.handles == ALL or event.type in projection.handles:
-        projection.fold(rows, event, verdict)
 
 
 @pytest.mark.parametrize("projection", built_in(), ids=lambda each: each.name)
@@ -42,7 +31,8 @@ def test_no_fold_raises_and_every_row_can_be_kept(
     state, ops, rows = SessionState(status="RUNNING", profile=profile), MemoryOps(), PlainRows()
     events = data.draw(events_for(projection))
     for seq, (type_, body, stub) in enumerate(events, 1):
-        fold(projection, rows, event_of(seq, type_, body, stub), state, ops)
+        event = event_of(seq, type_, body, stub)
+        fold_one(projection, rows, event, judge(state, ops, event))
     projection.fold_head(rows, HeadFacts(len(events), b"\x01" * 32, 0, "GAP", len(events) + 1, 1, 2))
     writer = row_schema(projection, shipped_schemas()) if projection.public else None
     for row in [*rows.kept.values(), *rows.added.values()]:

@@ -23,7 +23,7 @@ from dalsegno.state.shard import Shard
 from dalsegno.testing.reference import Settled, settle
 from dalsegno.testing.strategies import History, histories
 from examples import examples
-from plain_rows import PlainRows
+from plain_rows import PlainRows, fold_one
 from shard_lab import Lab, apply_in_batches, folded, reads
 
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(30))
@@ -134,12 +134,7 @@ class Plain:
             self.stubs += event.stub is not None
             for projection, rows in self._rows.values():
                 rows.touched.clear()
-                if verdict.violations:
-                    projection.fold_violation(rows, event, verdict)
-                elif event.stub is not None:
-                    projection.fold_stub(rows, event)
-                elif projection.handles == ALL or event.type in projection.handles:
-                    projection.fold(rows, event, verdict)
+                fold_one(projection, rows, event, verdict)
             yield event
 
     def touched(self) -> dict[str, set[RowId]]:

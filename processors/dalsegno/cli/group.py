@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from dalsegno.cli.common import conductor_of, full_target
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import emit, note
 from dalsegno.cli.plan_view import csv, document, explain, print_id, show_plan
+from dalsegno.cli.times import micros_of
 from dalsegno.errors import NotFound, Usage
 from dalsegno.log import admin
 from dalsegno.log.topics import EVENTS, topic_name, worker_group
@@ -194,15 +194,7 @@ def _target(
 
 def parse_time(text: str) -> int:
     """Milliseconds since 1970 of an ISO time with a zone. Raises Usage."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.utcoffset() is None:
-        raise Usage(
-            f"{text!r} is no time with a zone", wanted="ISO 8601 such as 2026-11-29T19:30:00Z", todo="correct it"
-        )
-    return int(moment.timestamp() * 1000)
+    return micros_of(text) // 1000
 
 
 def _offsets_at(ctx: Context, timestamp_ms: int) -> tuple[tuple[int, int], ...]:

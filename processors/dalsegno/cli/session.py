@@ -14,7 +14,7 @@ from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import cell, dumps, emit, emit_with, note, visible
 from dalsegno.cli.run import resume
 from dalsegno.cli.session_amend import amend
-from dalsegno.cli.session_at import show_at
+from dalsegno.cli.session_at import TIME_RULE, At, AtType, show_at
 from dalsegno.cli.session_cancel import cancel
 from dalsegno.cli.session_diff import diff
 from dalsegno.cli.session_export import export
@@ -94,16 +94,16 @@ def list_(ctx: Context, status: str | None, has: tuple[str, ...], origin: str | 
 @click.argument("session", shell_complete=complete_session)
 @click.option("--detailed", is_flag=True, help="Print every field of every event.")
 @click.option("--reverse", is_flag=True, help="The last event first.")
-@click.option("--at", type=click.IntRange(1), metavar="SEQ", help="As it was at this event; what the event changed.")
+@click.option("--at", type=AtType(), help=f"As it was at this event, and what it changed. {TIME_RULE}")
 @pass_context
-def show(ctx: Context, session: str, detailed: bool, reverse: bool, at: int | None) -> None:
+def show(ctx: Context, session: str, detailed: bool, reverse: bool, at: At | None) -> None:
     """Show a session and its events in order. SESSION is an id, the beginning of one, or 'last'."""
     if at is not None and reverse:
         raise Usage("--at and --reverse", wanted="one of them: --at shows one event")
     with open_reader(ctx) as reader:
         found = find_session(reader, session)
         if at is not None:
-            show_at(ctx, reader, found, at, detailed=detailed)
+            show_at(ctx, reader, found, at.of(reader, found), detailed=detailed)
             say_position(reader, found)
             return
         shown: Iterator[Step] = steps(reader, found)

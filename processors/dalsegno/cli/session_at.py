@@ -1,19 +1,56 @@
-"""``dalsegno session show --at``: a session as it was at one of its events."""
+"""``--at SEQ|TIME``: a session as it was at one of its events, or at a time."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
 
 from dalsegno.cli.answers import row_values
 from dalsegno.cli.context import Context
-from dalsegno.cli.output import cell, dumps, emit
+from dalsegno.cli.output import cell, dumps, emit, note
 from dalsegno.cli.session_lines import json_step, step_line
-from dalsegno.readers.at import session_at
+from dalsegno.cli.times import micros_of, moment
+from dalsegno.model.ids import SEQ_MAX
+from dalsegno.model.records import FIRST_SEQ
+from dalsegno.readers.at import seq_at, session_at
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import SESSIONS, Found, Step
 from dalsegno.state.at import SessionAt
+
+TIME_RULE: Final = "A TIME (ISO 8601, with a zone) is the last event before the first one recorded after it."
+
+
+class At(NamedTuple):
+    """One of them. ``micros``: since 1970."""
+
+    seq: int | None
+    micros: int | None
+
+    def of(self, reader: LocalReader, found: Found) -> int:
+        """The seq. Raises NotFound where the session began after the time."""
+        if self.micros is None:
+            assert self.seq is not None
+            return self.seq
+        seq = seq_at(reader, found, self.micros)
+        note(f"at {moment(self.micros)}: seq {seq}, the last event before the first that was recorded after that time")
+        return seq
+
+
+class AtType(click.ParamType):
+    """A seq, or a time in ISO 8601 with a zone."""
+
+    name = "SEQ|TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> At:
+        if isinstance(value, At):
+            return value
+        text = str(value)
+        if not (text.isascii() and text.isdigit()):
+            return At(None, micros_of(text))
+        if not FIRST_SEQ <= int(text[:20]) <= SEQ_MAX:
+            self.fail(f"{text} is not between {FIRST_SEQ} and {SEQ_MAX}", param, ctx)
+        return At(int(text), None)
 
 
 def show_at(ctx: Context, reader: LocalReader, found: Found, seq: int, *, detailed: bool) -> None:

@@ -14,6 +14,7 @@ from dalsegno.cli.common import lines_of, open_reader
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import dumps, note
+from dalsegno.cli.session_at import TIME_RULE, At, AtType
 from dalsegno.cli.step_views import VIEWS, View, breakpoints_view, moved_view
 from dalsegno.errors import DalsegnoError, Usage
 from dalsegno.model.records import FIRST_SEQ
@@ -119,10 +120,10 @@ def _untold(stepper: Stepper) -> list[str]:
 
 @click.command(epilog="Example: dalsegno session step last --commands 't ToolCallRequested;pack;b'")
 @click.argument("session", shell_complete=complete_session)
-@click.option("--at", type=click.IntRange(1), default=1, show_default=True, metavar="SEQ", help="Begin at this event.")
+@click.option("--at", type=AtType(), default="1", show_default=True, help=f"Begin at this event. {TIME_RULE}")
 @click.option("--commands", metavar="'C;C;...'", help="Carry these out, and end; without it they come from stdin.")
 @pass_context
-def step(ctx: Context, session: str, at: int, commands: str | None) -> None:
+def step(ctx: Context, session: str, at: At, commands: str | None) -> None:
     """Step through SESSION (an id, the beginning of one, or 'last') event by event, forward and back.
 
     In a terminal it asks for commands; 'help' lists them. From a pipe it takes a command a line, and with -o json it
@@ -130,7 +131,7 @@ def step(ctx: Context, session: str, at: int, commands: str | None) -> None:
     """
     with open_reader(ctx) as reader:
         found = find_session(reader, session)
-        stepping = Session(open_stepper(reader, found, at))
+        stepping = Session(open_stepper(reader, found, at.of(reader, found)))
         if commands is None and sys.stdin is not None and sys.stdin.isatty():
             _converse(ctx, stepping)
         else:

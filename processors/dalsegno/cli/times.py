@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
 from dalsegno.cli.context import Context
+from dalsegno.errors import Usage
 
 ISO, RELATIVE, RAW = "iso", "relative", "raw"
 TIME_FIELDS = frozenset({"recorded_at", "occurred_at", "started_at", "ended_at", "clock_start"})
 """Fields of events that hold microseconds since 1970."""
 _COLUMN = 23
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _STEPS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -38,6 +40,19 @@ def moment(micros: int | None) -> Moment | None:
     except (OverflowError, ValueError, OSError):
         return Moment.of(micros, f"{micros} µs")
     return Moment.of(micros, whole.strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:06d}Z")
+
+
+def micros_of(text: str) -> int:
+    """Microseconds since 1970 of an ISO time with a zone. Raises Usage."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.utcoffset() is None:
+        raise Usage(
+            f"{text!r} is no time with a zone", wanted="ISO 8601 such as 2026-11-29T19:30:00Z", todo="correct it"
+        )
+    return (found - _EPOCH) // timedelta(microseconds=1)
 
 
 def iso(micros: int) -> Moment:

@@ -162,6 +162,11 @@ def clock(meta: Mapping[str, Any]) -> int | None:
     return meta.get("recorded_at") if occurred is None else occurred
 
 
+def duration(value: int | None) -> int | None:
+    """A duration as it was recorded or found; None, unknown, below zero: its ends are of clocks that do not agree."""
+    return None if value is None or value < 0 else value
+
+
 _LONG = 1 << 63
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import INFERENCE, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Projection, Rows, clock, cut, kept_id
+from dalsegno.projections.base import Projection, Rows, clock, cut, duration, kept_id
 from dalsegno.projections.rows import InferenceRow
 
 _REASONS: Final = 8
@@ -21,7 +21,7 @@ _ABOUT_ONE: Final = frozenset({"InferenceRequested", "InferenceCompleted", "Infe
 
 class Inferences(Projection[InferenceRow]):
     name = "inferences"
-    version = 1
+    version = 2
     handles = _ABOUT_ONE | {"SessionRecovered"}
     row = InferenceRow
 
@@ -86,7 +86,7 @@ def _completed(row: InferenceRow, event: Event) -> None:
     row.cache_read_tokens, row.cache_creation_tokens = usage["cache_read"], usage["cache_creation"]
     row.reasoning_tokens = usage["reasoning"]
     row.cost_usd_micros = body["cost_usd_micros"]
-    row.latency_ms, row.ttft_ms = body["latency_ms"], body["ttft_ms"]
+    row.latency_ms, row.ttft_ms = duration(body["latency_ms"]), duration(body["ttft_ms"])
 
 
 def _failed(row: InferenceRow, event: Event) -> None:

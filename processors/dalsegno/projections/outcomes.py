@@ -11,7 +11,7 @@ from typing import Any, Final
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import FIRST_SEQ, Event
-from dalsegno.projections.base import Rollup, RowId, Rows, clock, plus
+from dalsegno.projections.base import Rollup, RowId, Rows, clock, duration, plus
 from dalsegno.projections.failed_calls import FAILED_AFTER
 from dalsegno.projections.rows import OutcomeOf, OutcomeRow
 from dalsegno.projections.sessions import STATUS_AFTER
@@ -24,7 +24,7 @@ _ADDING: Final = frozenset({"InferenceCompleted", "ToolCallRequested"})
 
 class Outcomes(Rollup[OutcomeRow]):
     name = "outcomes"
-    version = 1
+    version = 2
     handles = frozenset({*STATUS_AFTER, *_VERDICTS, *_ADDING, *FAILED_AFTER})
     row = OutcomeRow
     private_row = OutcomeOf
@@ -108,4 +108,9 @@ def _count_failed(rows: Rows[OutcomeRow], key: RowId, event: Event, verdict: Ver
 def _set_duration(rows: Rows[OutcomeRow], key: RowId, start: int | None, end: int | None) -> None:
     held = rows.get(key)
     if start is not None and end is not None and held is not None:
-        rows.add(key, OutcomeRow(duration_micros=plus(plus(end, -start), -held.duration_micros)))
+        lasted = duration(end - start)
+        known = 0 if lasted is None else 1
+        rows.add(
+            key,
+            OutcomeRow(duration_micros=plus(lasted or 0, -held.duration_micros), timed=known - held.timed),
+        )

@@ -271,7 +271,8 @@ class OutcomeRow(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_f
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd_micros: int = 0
-    duration_micros: int = 0  # Of ended sessions: from the first event to the end.
+    duration_micros: int = 0
+    timed: int = 0  # Sessions whose duration is in duration_micros.
 
 
 class OutcomeOf(msgspec.Struct, array_like=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from typing import Final
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import INFERENCE, bounded, id_in
 from dalsegno.model.records import Event
-from dalsegno.projections.base import Rollup, Rows, clock, kept_id
+from dalsegno.projections.base import Rollup, Rows, clock, duration, kept_id
 from dalsegno.projections.rows import UsageNote, UsageRow
 
 _DAY_MICROS: Final = 86_400 * 1_000_000
@@ -18,7 +18,7 @@ _NO_DAY: Final = "UNKNOWN"
 
 class Usage(Rollup[UsageRow]):
     name = "usage"
-    version = 2
+    version = 3
     handles = frozenset(
         {"SessionCreated", "InferenceRequested", "InferenceCompleted", "InferenceFailed", "SessionRecovered"}
     )
@@ -55,7 +55,7 @@ class Usage(Rollup[UsageRow]):
                 cache_creation_tokens=usage["cache_creation"] or 0,
                 reasoning_tokens=usage["reasoning"] or 0,
                 cost_usd_micros=body["cost_usd_micros"] or 0,
-                latency_ms=body["latency_ms"] or 0,
+                latency_ms=duration(body["latency_ms"]) or 0,
             )
         session = rows.private.get() or UsageNote()
         day = day_of(clock(event.meta))

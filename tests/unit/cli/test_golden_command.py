@@ -18,41 +18,11 @@ from dalsegno.orchestration.policy import PolicyOutcome
 from dalsegno.replay.serving import INEXACT
 from dalsegno.testing import simulate
 from dalsegno.testing.builder import SessionBuilder
+from looking_lab import SCRIPT, TOOLS, WORKFLOW
 from reader_lab import House
 from shard_lab import apply
 
 Say = Callable[..., tuple[str, str]]
-
-WORKFLOW = """
-name: one
-agents: {a: {provider: model, model: small, prompt: main}}
-stages:
-  - {name: work, agent: a, tools: [look], validators: [said]}
-prompts: {main: "Task: {goal}"}
-validators: [{name: said, predicate: 'output != ""'}]
-policy:
-  rules:
-    - {id: no-y, decision: DENY, when: 'call.arguments.what == "y"'}
-"""
-SCRIPT = """
-- match: work.1/t1/i
-  calls: [{name: look, arguments: {what: x}}]
-- match: work.1/t2/i
-  calls: [{name: look, arguments: {what: z}}]
-- match: work.1/t3/i
-  text: done
-"""
-TOOLS = '''
-from dalsegno.harness.tools import tool
-
-def seen(what: str) -> str:
-    return f"saw {what}"
-
-@tool(effect="READ", simulation=seen)
-def look(what: str) -> str:
-    """Look at something."""
-    return f"saw {what}"
-'''
 
 
 @pytest.fixture(autouse=True)

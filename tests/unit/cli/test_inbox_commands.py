@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from dalsegno.cli import inbox_sending
-from dalsegno.cli.frame import run
 from dalsegno.cli.inbox_sending import taken_up
 from dalsegno.errors import TopicMissing, WaitTimeout
 from dalsegno.log.inbox import Inbox, take_up
@@ -28,28 +27,14 @@ Say = Callable[..., tuple[str, str]]
 FIRST, SECOND = "plan.1/t1/c0/a1", "plan.1/t1/c1/a1"
 
 
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+@pytest.fixture(autouse=True)
+def log(say: Say, monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """What every command takes for the broker that is named, once ``say`` took away all settings."""
+    del say
     found = MemoryLog(partitions=1)
     monkeypatch.setattr(inbox_sending, "KafkaTransport", lambda _: found.connect())
     monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nobody:1")
     return found
-
-
-@pytest.fixture
-def say(house: House, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Say:
-    """As the other commands' ``say``, with a broker named (which is the log in memory)."""
-    del log
-    monkeypatch.chdir(house.data.parent)
-
-    def command(*arguments: str, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        found = run(["--data", str(house.data), "--prefix", PREFIX, *arguments])
-        said = capsys.readouterr()
-        assert found == code, said.err
-        return said.out, said.err
-
-    return command
 
 
 def builder_of(*approvals: str, **fields: Any) -> SessionBuilder:

@@ -10,6 +10,7 @@ import pytest
 
 from dalsegno.cli.answers import row_values
 from dalsegno.cli.output import dumps
+from dalsegno.cli.times import moment
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.records import Event
@@ -20,7 +21,7 @@ from dalsegno.testing.bench_flat import long_session
 from dalsegno.testing.builder import SessionBuilder
 from dalsegno.testing.strategies import FUTURE, future_event
 from reader_lab import PREFIX, House
-from shard_lab import folded, reads
+from shard_lab import apply, folded, reads
 
 Say = Callable[..., tuple[str, str]]
 
@@ -132,6 +133,36 @@ def test_what_cannot_be_shown_is_said(house: House, say: Say) -> None:
     say("session", "show", "s-1", "--at", "0", code=2)
     _, err = say("session", "show", "s-1", "--at", "3", "--reverse", code=2)
     assert "--at and --reverse" in err
+
+
+def at_time(say: Say, micros: int, *, code: int = 0) -> tuple[int, str]:
+    """The seq that the session had come to, and what is said on stderr."""
+    text, err = say("-o", "json", "session", "show", "s-1", "--at", str(moment(micros)), code=code)
+    return (json.loads(text)["at"] if text else 0), err
+
+
+def test_at_a_time_it_is_what_its_writer_had_recorded_by_then(house: House, say: Say) -> None:
+    # case C50
+    builder = SessionBuilder("s-1", profile="OBSERVED").begin()
+    begun = len(builder.records)
+    start = builder.events[-1].meta["recorded_at"]
+    told = [(1, None), (5, -600_000_000), (5, 9), (5, 0), (9, -1)]  # its writer's clock, and its producer's
+    for recorded, occurred in told:
+        own = None if occurred is None else start + occurred
+        builder.append("NoteRecorded", meta={"recorded_at": start + recorded, "occurred_at": own}, kind="n")
+    shard = house.shard(builder.records)
+    wanted = {0: begun, 1: begun + 1, 4: begun + 1, 5: begun + 4, 8: begun + 4, 9: begun + 5, 10_000: begun + 5}
+    assert {after: at_time(say, start + after)[0] for after in wanted} == wanted
+    assert "the last event before the first that was recorded after that time" in at_time(say, start)[1]
+    builder.append("NoteRecorded", meta={"recorded_at": start + 20, "occurred_at": start + 2}, kind="later")
+    apply(shard, builder.records)
+    assert {after: at_time(say, start + after)[0] for after in wanted if after < 20} == {
+        after: seq for after, seq in wanted.items() if after < 20
+    }
+    assert "had no event then" in at_time(say, builder.events[0].meta["recorded_at"] - 1, code=4)[1]
+    say("session", "show", "s-1", "--at", "2026-01-01T00:00:00", code=2)  # of no zone
+    found = say("-o", "json", "session", "step", "s-1", "--at", str(moment(start + 1)), "--commands", "state")[0]
+    assert json.loads(found)["seq"] == begun + 1
 
 
 def test_a_schema_that_only_the_log_has_is_asked_for(house: House, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""docs/cases.md names a test for every case, and the test is there and says which case it shows."""
+"""docs/cases.md names a test for every case, and the test is there and says which case it shows; docs/peers.md names
+one for every weakness."""
 
 from __future__ import annotations
 
@@ -52,3 +53,14 @@ def test_the_tests_of_a_case_exist_and_name_it(row: tuple[str, str, str, str]) -
         functions = dict(cases_of(ROOT / path))
         assert name in functions, f"{case}: {path} has no {name}"
         assert case in functions[name], f"{path}::{name} has no comment 'case {case}'"
+
+
+def test_every_weakness_of_others_has_a_test_that_is_there() -> None:
+    text = (ROOT / "docs" / "peers.md").read_text("utf-8")
+    found = re.findall(r"^\| (?!What was)([^|]+)\|([^|]+)\|$", text, re.MULTILINE)
+    assert len(found) > 30
+    for what, tests in found:
+        nodes = _NODE.findall(tests)
+        assert nodes, what
+        for path, name in nodes:
+            assert name in dict(cases_of(ROOT / path)), f"{what}: {path} has no {name}"

@@ -325,6 +325,12 @@ def test_an_answer_stands_before_the_tool_that_it_asked_for_though_its_span_goes
     assert call["inference_id"] == answer.body["inference_id"]
 
 
+def test_a_span_that_ends_before_it_begins_took_an_unknown_time(tmp_path: Path) -> None:
+    # case C50
+    made = Made(tmp_path / "t.json", span("r", 0, 9), chat("a", 5, -3, "r"), chat("b", 6, 2, "r", tokens=9))
+    assert [body["latency_ms"] for body in made.bodies("InferenceCompleted")] == [None, 2_000]
+
+
 def test_tools_that_fail_or_that_nobody_asked_for(tmp_path: Path) -> None:
     raised = [{"name": "exception", "attributes": attributes({"exception.type": "E", "exception.message": "boom"})}]
     made = Made(

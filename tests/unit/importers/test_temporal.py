@@ -154,7 +154,7 @@ class Made(Mapped):
         history = [
             {
                 "eventId": str(number),
-                "eventTime": f"2025-01-01T10:00:{number:02d}.123456789Z",
+                "eventTime": attributes.pop("time", f"2025-01-01T10:00:{number:02d}.123456789Z"),
                 "eventType": f"EVENT_TYPE_{type_}",
                 f"{type_.lower()}EventAttributes": attributes,
             }
@@ -251,6 +251,19 @@ def test_a_request_of_another_form_is_kept_as_it_is(tmp_path: Path) -> None:
     (answer,) = made.bodies("InferenceCompleted")
     assert json.loads(answer["raw"]["inline"]) == {"parts": ["hello"]}
     assert (answer["output"], set(answer["usage"].values())) == ([], {None})
+
+
+def test_a_result_of_before_its_call_took_an_unknown_time(tmp_path: Path) -> None:
+    # case C50
+    made = Made(
+        tmp_path / "h.json",
+        activity("agent__a__model_request", {"messages": ["hi"]}),
+        of(2, "STARTED", attempt=1),
+        of(2, "COMPLETED", result=payload({"parts": ["hello"]}), time="2025-01-01T09:50:00Z"),
+    )
+    assert [body["latency_ms"] for body in made.bodies("InferenceCompleted")] == [None]
+    recorded = [event.meta["recorded_at"] for event in made.events]
+    assert recorded == sorted(recorded)
 
 
 def test_a_message_that_somebody_sent_stands_once(tmp_path: Path) -> None:

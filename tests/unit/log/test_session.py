@@ -108,6 +108,7 @@ def test_the_envelope_holds_what_the_append_says(log: MemoryLog, publisher: Publ
 
 
 def test_a_clock_that_is_set_back_does_not_turn_the_session_back(log: MemoryLog, publisher: Publisher) -> None:
+    # case C50
     times = iter([1000, 2000, 500, 3000])
     session = begin(publisher, clock=lambda: next(times))
     session.append(note())

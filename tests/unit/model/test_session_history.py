@@ -11,7 +11,8 @@ from dalsegno.model.amendments import Amendment, Stub
 from dalsegno.model.history import ForkPoint, Gathered, Prefix, ancestry, fork_origin, gather, know, state_after
 from dalsegno.model.ids import EventKey, Seq
 from dalsegno.model.records import CONTROL_SEQ, Unreadable
-from dalsegno.testing.builder import SessionBuilder, Written, digest_of, write
+from dalsegno.testing.builder import SessionBuilder, Written, write
+from history_lab import forks_of_each_other
 
 
 def known(*records: Written) -> Gathered:
@@ -124,20 +125,9 @@ def test_a_place_that_contradicts_its_hash_another_root_or_a_type_of_a_later_bui
 
 
 def test_forks_that_amendments_make_ancestors_of_each_other_have_none() -> None:
-    """No record can hold the hash of one that holds its own, but a stub has the hash that its amendment gives it."""
-    sessions: dict[str, Gathered] = {}
-    forks = []
-    for name, other in (("s~a", "s~b"), ("s~b", "s~a")):
-        fork = SessionBuilder(name)
-        at = {"seq": 3, "hash": digest_of("stub of", other), "event_id": None}
-        fork.append("SessionCreated", relation="FORK", parent_session=other, parent_at=at)
-        fork.append("SessionForked", parent_session=other, parent_at=at)
-        tip = fork.tip
-        assert tip is not None
-        stub = {"seq": 3, "hash": digest_of("stub of", name), "prev_hash": tip.hash, "epoch": 0, "type": "NoteRecorded"}
-        sessions[name] = known(*fork.records, amendment(fork, [stub]))
-        forks.append(fork)
-    for fork in forks:
+    forks = forks_of_each_other()
+    sessions = {name: known(*fork.records, amendment(fork, [stub])) for name, (fork, stub) in forks.items()}
+    for fork, _ in forks.values():
         assert len(sessions[fork.session_id].known.choose().hashes) == 3
         assert ancestors(fork, sessions) is None
 

@@ -15,6 +15,7 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import MemoryContents, World, configuration_in_force
 from dalsegno.orchestration.decider.packs import request
 from dalsegno.projections.decider.fold import fold_event
+from dalsegno.projections.decider.rows import ITEM
 from dalsegno.projections.decider.table import MemoryRows
 from workflow_lab import CODING, TRIAGE, Example, Point, Run, outcome
 
@@ -34,6 +35,14 @@ def shown(recorded: list[Event]) -> dict[str, list[dict[str, Any]]]:
             world = World(rows, configuration_in_force(rows, contents), contents)
             found[event.body["inference_id"]] = request(world, event.body["inference_id"]).messages
     return found
+
+
+def whole_items(recorded: list[Event]) -> set[str]:
+    """Ids of what models can be shown, as it was, once these events are folded."""
+    rows = MemoryRows()
+    for event in recorded:
+        fold_event(rows, event)
+    return {id for id, item in rows.family(ITEM).items() if item.mode == "FULL"}
 
 
 def calls_and_results(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
@@ -59,9 +68,12 @@ def test_a_compression_leaves_whole_pairs_and_says_what_is_gone(
     said = "\n".join(str(message["content"]) for message in requests[f"{turn}/i"])
     assert said.count("[left out to save space: ") == (len(compression["forgotten"]) if method == "MASK" else 0)
     assert ("[in place of earlier items]" in said) == (method == "SUMMARY")
-    # The log still has what the model is no longer shown.
+    # The log still has what the model is no longer shown: folded without the compression, all of it is there.
     kept = {event.body["tool_call_id"] for event in recorded if event.type == "ToolReceiptRecorded"}
     assert {id for id in compression["forgotten"] if id.rpartition("/")[2].startswith("c")} <= kept
+    assert not whole_items(recorded) & set(compression["forgotten"])
+    whole = whole_items([event for event in recorded if not event.type.startswith("Compression")])
+    assert whole >= {*compression["forgotten"], *kept}
 
 
 # case C43

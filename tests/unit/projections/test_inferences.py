@@ -52,6 +52,13 @@ def test_an_open_inference_shows_what_was_asked(builder: SessionBuilder) -> None
     )  # fmt: skip
 
 
+def test_durations_below_zero_are_unknown(builder: SessionBuilder) -> None:
+    # case C50
+    builder.append("InferenceRequested", **ASKED)
+    answer(builder, latency_ms=-8, ttft_ms=-9)
+    assert (row_of(builder).status, row_of(builder).latency_ms, row_of(builder).ttft_ms) == ("COMPLETED", None, None)
+
+
 def test_an_answer_shows_what_came(builder: SessionBuilder) -> None:
     builder.append("InferenceRequested", **ASKED, model="asked")
     usage = {"input": 5, "output": 4, "cache_read": 3, "cache_creation": 2, "reasoning": 1}

@@ -74,7 +74,8 @@ def test_a_session_counts_once_under_the_status_it_has(acts: list[tuple[str, Any
     assert not any(verdict.violations for verdict in builder.verdicts)
     ended = status in ("COMPLETED", "FAILED", "CANCELLED")
     lasted = (builder.events[-1].seq - 1) * STEP_MICROS if ended else 0
-    assert sums_of(builder) == {(DAY, "w", status, ""): OutcomeRow(sessions=1, duration_micros=lasted, **SPENT)}
+    wanted = OutcomeRow(sessions=1, duration_micros=lasted, timed=int(ended), **SPENT)
+    assert sums_of(builder) == {(DAY, "w", status, ""): wanted}
 
 
 def test_before_its_start_it_is_created() -> None:
@@ -94,7 +95,7 @@ def test_the_newest_final_verdict_counts_and_takes_all_with_it() -> None:
     lasted = (builder.events[-1].seq - 1) * STEP_MICROS
     builder.append("ValidationAmended", validation_id="v2", verdict="REJECT")
     assert sums_of(builder) == {
-        (DAY, "w", "COMPLETED", "REJECT"): OutcomeRow(sessions=1, duration_micros=lasted, **SPENT)
+        (DAY, "w", "COMPLETED", "REJECT"): OutcomeRow(sessions=1, duration_micros=lasted, timed=1, **SPENT)
     }
 
 
@@ -145,16 +146,18 @@ def test_the_day_is_that_of_the_first_event_however_long_it_lasts() -> None:
     builder.append("SessionCreated", meta=early, profile="OBSERVED", relation="NONE", workflow_name="w")
     builder.start()
     builder.append("SessionCompleted", meta=late, outcome="SUCCESS")
-    wanted = OutcomeRow(sessions=1, duration_micros=3 * 86_400 * 1_000_000)
+    wanted = OutcomeRow(sessions=1, duration_micros=3 * 86_400 * 1_000_000, timed=1)
     assert sums_of(builder) == {("1970-01-01", "w", "COMPLETED", ""): wanted}
 
 
-def test_a_clock_that_went_back_gives_a_duration_below_zero() -> None:
-    builder = session()
-    builder.append(
-        "SessionCompleted", meta={"occurred_at": builder.events[0].meta["occurred_at"] - 7}, outcome="SUCCESS"
-    )
-    assert sums_of(builder)[DAY, "w", "COMPLETED", ""].duration_micros == -7
+def test_a_clock_that_went_back_leaves_the_duration_unknown() -> None:
+    # case C50
+    builders = [session("backwards"), session("forwards")]
+    for builder, after in zip(builders, (-7, 7), strict=True):
+        at = builder.events[0].meta["occurred_at"] + after
+        builder.append("SessionCompleted", meta={"occurred_at": at}, outcome="SUCCESS")
+    row = sums_of(*builders)[DAY, "w", "COMPLETED", ""]
+    assert (row.sessions, row.timed, row.duration_micros) == (2, 1, 7)
 
 
 def test_a_fork_counts_for_itself() -> None:

@@ -57,6 +57,16 @@ def test_every_amount_is_added_under_its_key() -> None:
     }  # fmt: skip
 
 
+def test_a_duration_below_zero_is_unknown_and_adds_nothing() -> None:
+    # case C50
+    builder = session()
+    for latency_ms in (-600_000, 7):
+        ask(builder)
+        answer(builder, latency_ms=latency_ms)
+    (row,) = sums_of(builder).values()
+    assert (row.inferences, row.latency_ms) == (2, 7)
+
+
 def test_what_is_not_said_adds_nothing_and_stands_under_no_name() -> None:
     builder = session(workflow="")
     ask(builder, provider=None, model=None)

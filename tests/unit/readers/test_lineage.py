@@ -12,7 +12,8 @@ from dalsegno.log.schema_set import SchemaSet
 from dalsegno.readers.lineage import ancestors, forks_of, history_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import find_session
-from dalsegno.testing.builder import SessionBuilder, Written, digest_of, write
+from dalsegno.testing.builder import SessionBuilder, Written, write
+from history_lab import forks_of_each_other
 from log_samples import toy, writer_of
 from reader_lab import House
 
@@ -118,15 +119,7 @@ def test_lineage_is_known_both_ways(house: House) -> None:
 
 
 def test_forks_that_amendments_make_ancestors_of_each_other_have_none(house: House) -> None:
-    """A stub has the hash that its amendment gives it, so each can name the other."""
-    forks = []
-    for name, other in (("s~a", "s~b"), ("s~b", "s~a")):
-        fork = SessionBuilder(name)
-        at = {"seq": 3, "hash": digest_of("stub of", other), "event_id": None}
-        fork.append("SessionCreated", relation="FORK", parent_session=other, parent_at=at)
-        fork.append("SessionForked", parent_session=other, parent_at=at)
-        forks.append(fork)
-    house.shard(records(*forks))
+    house.shard(records(*(fork for fork, _ in forks_of_each_other().values())))
     reader = house.reader()
     for name in ("s~a", "s~b"):
         found = find_session(reader, name)

@@ -25,7 +25,7 @@ from dalsegno.testing.builder import SessionBuilder, Written, tombstone
 from dalsegno.testing.moves import play
 from history_lab import requests
 from reader_lab import House, damaged_copy, put
-from shard_lab import apply
+from shard_lab import apply, interleaved
 
 
 def records(sessions: int = 6, seed: int = 1, moves: int = 30) -> list[Written]:
@@ -35,11 +35,7 @@ def records(sessions: int = 6, seed: int = 1, moves: int = 30) -> list[Written]:
         list(play(SessionBuilder(f"s-{n}").begin(), [rnd.getrandbits(16) for _ in range(moves)]).records)
         for n in range(sessions)
     ]
-    mixed = []
-    while any(rows):
-        row = rnd.choice([row for row in rows if row])
-        mixed.append(row.pop(0))
-    return mixed
+    return interleaved(rows, rnd)
 
 
 EVENTS = records()

@@ -115,7 +115,7 @@ def shard(tmp_path: Path) -> Iterator[House]:
         if name not in ("HistoryAmended", "SessionForked"):
             kinds.append(name)
     fork = kinds.fork(3, "f")
-    control = kinds.amend([], request_id="r")
+    control = kinds.amend([kinds.records[3]], request_id="r")
     long = records_of("long", decided(TURNS))
     assert len(long.records) >= LONG
     asked = records_of("asked", decided(4, approve=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -35,6 +36,15 @@ def test_a_larger_content_is_stored_once_under_its_digest(store: FolderStore) ->
     assert blobs.get(blob) == content
     # As an event gives it back.
     assert blobs.get({"digest": blob.digest, "size": blob.size, "uri": blob.uri, "inline": None}) == content
+
+
+def test_threads_that_store_one_content_at_once_all_succeed(store: FolderStore) -> None:
+    contents = [bytes([number]) * 100_000 for number in range(3)]
+    blobs = Blobs(store)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(blobs.put, contents * 40))
+    assert {blobs.get(each) for each in found} == set(contents)
+    assert len(list(store.list())) == len(contents)
 
 
 def test_bytes_that_do_not_have_the_digest_are_never_given(store: FolderStore) -> None:

@@ -12,16 +12,8 @@ from dalsegno.harness.tools import tool
 from dalsegno.replay.golden import compare, lines_of, read, written
 from dalsegno.testing import Simulation, simulate
 from dalsegno.testing.simulation import START
+from looking_lab import WORKFLOW
 
-WORKFLOW = """
-name: one
-agents: {a: {provider: model, model: small, prompt: main}}
-stages:
-  - {name: work, agent: a, tools: [look], validators: [said]}
-prompts: {main: "Task: {goal}"}
-validators: [{name: said, predicate: 'output != ""'}]
-policy: {rules: [{id: no-y, decision: DENY, when: 'call.arguments.what == "y"'}]}
-"""
 SCRIPT = [
     {"match": "work.1/t1/i", "calls": [{"name": "look", "arguments": {"what": "x"}}]},
     {"match": "work.1/t2/i", "text": "done"},

@@ -102,9 +102,9 @@ class Models:
     def _answered(self, span: Span, asked: _Asked, said: list[Message], actor: Actor, *, early: bool) -> None:
         session = self._session
         wanted = [call for message in said for call in message.calls]
-        latency = (
-            None if early or span.start is None or span.end is None else max(0, span.end - span.start) // 1_000_000
-        )
+        # Unknown, too, where clocks say that it ended before it began.
+        timed = not early and span.start is not None and span.end is not None and span.end >= span.start
+        latency = ((span.end or 0) - (span.start or 0)) // 1_000_000 if timed else None
         event = InferenceCompleted(
             inference_id=asked.inference_id,
             usage=_usage(asked.fields),

@@ -227,4 +227,5 @@ class Activities:
 
 
 def _milliseconds(began: int | None, ended: int | None) -> int | None:
-    return None if began is None or ended is None else max(0, (ended - began) // 1000)
+    """None, unknown, also where clocks say that it ended before it began."""
+    return None if began is None or ended is None or ended < began else (ended - began) // 1000
