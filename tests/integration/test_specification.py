@@ -386,6 +386,10 @@ def test_debugging_step_by_step_with_context_packs_and_validation_outcomes(held:
     assert {each["item_id"]: each["digest"] for each in shown["items"]} == {
         each["item_id"]: each["digest"].hex() for pack in packs[:2] for each in pack.body["added"]
     }
+    said = {each["item_id"]: each["content"] for each in shown["items"]}
+    assert said["system"].startswith("You work at the service desk of a small shop. Your task: Work through")
+    assert said["goal"] == TRIAGE.goal
+    assert {tool["function"]["name"] for tool in json.loads(said["tools"])} == {"list_tickets", "read_ticket"}
     results = {each["source_seq"]: each["content"] for each in shown["items"] if each["kind"] == "TOOL_RESULT"}
     receipts = {event.seq: event.body["result"] for event in held.events if event.type == "ToolReceiptRecorded"}
     assert results == {seq: receipts[seq]["inline"].decode() for seq in results} != {}

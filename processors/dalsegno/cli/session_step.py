@@ -15,7 +15,7 @@ from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.output import dumps, note
 from dalsegno.cli.session_at import TIME_RULE, At, AtType
-from dalsegno.cli.step_views import VIEWS, View, breakpoints_view, moved_view
+from dalsegno.cli.step_views import VIEWS, View, breakpoints_view, moved_view, pack_view
 from dalsegno.errors import DalsegnoError, Usage
 from dalsegno.model.records import FIRST_SEQ
 from dalsegno.readers.breakpoints import parse_breakpoint
@@ -76,6 +76,8 @@ class Session:
             return self._breakpoints(command)
         if name == "help":
             return View({"help": _HELP}, _HELP.split("\n"))
+        if name == "pack":
+            return pack_view(stepper.step, stepper.pack())
         view = VIEWS.get(name)
         if view is None:
             raise Usage(f"no command {name!r}", wanted="n b : t T c C break clear event state pack validations help q")

@@ -86,8 +86,7 @@ def breakpoints_view(step: Step, known: Sequence[Breakpoint]) -> View:
 # --- the context pack -------------------------------------------------------------------------------------------------
 
 
-def pack_view(step: Step) -> View:
-    pack = step.pack
+def pack_view(step: Step, pack: Pack | None) -> View:
     if pack is None:
         return View({**_place(step), "pack": None}, ["no context pack was built so far"])
     data = {
@@ -211,6 +210,5 @@ def _more(count: int, shown: int) -> list[str]:
 VIEWS: Final[Mapping[str, Callable[[Step], View]]] = {
     "event": event_view,
     "state": state_view,
-    "pack": pack_view,
     "validations": validations_view,
 }

@@ -80,6 +80,17 @@ def with_rules(walk: Walk, pack: Pack) -> Pack:
     )
 
 
+def with_texts(pack: Pack, texts: Mapping[str, str]) -> Pack:
+    """``texts``: by item, of those for which no event holds one."""
+    items = (
+        replace(item, content=text[:CONTENT_CHARACTERS], characters=len(text))
+        if item.content is None and (text := texts.get(item.row.item_id or "")) is not None
+        else item
+        for item in pack.items
+    )
+    return replace(pack, items=tuple(items))
+
+
 def _members(row_of: Callable[[RowId], ContextPackRow | None], prefix: RowId, count: int) -> tuple[ContextPackRow, ...]:
     return tuple(row for row in (row_of((*prefix, place)) for place in range(count)) if row is not None)
 

@@ -5,22 +5,25 @@ A step back folds at most one window of the ladder. In memory are one window's e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from heapq import nlargest
 from typing import Any, Final, TypeVar
 
 from dalsegno.errors import NotFound
 from dalsegno.model.lifecycle import Verdict
 from dalsegno.model.lifecycle.state import bounded
+from dalsegno.model.lifecycle.tables import STRICT
 from dalsegno.model.records import FIRST_SEQ, Event
 from dalsegno.projections.base import values_of
 from dalsegno.projections.rows import ValidationRow
 from dalsegno.readers.breakpoints import Breakpoint
 from dalsegno.readers.learning import once_more
 from dalsegno.readers.local import LocalReader
-from dalsegno.readers.packs import PACKS, Pack, pack_of, with_rules
+from dalsegno.readers.own_texts import own_texts
+from dalsegno.readers.packs import PACKS, Pack, pack_of, with_rules, with_texts
 from dalsegno.readers.sessions import SESSIONS, Found
 from dalsegno.state.walk import Change, Walk
 
@@ -61,9 +64,18 @@ class Stepper:
     """Stands at one event of a session. Every move answers the step it came to, or None where there is nowhere to go;
     then it stands where it stood."""
 
-    def __init__(self, walk: Walk, seq: int, learn_schemas: Callable[[], int] = lambda: 0) -> None:
-        """Raises NotFound where the path has no such event."""
-        self._walk, self._learn = walk, learn_schemas
+    def __init__(
+        self,
+        walk: Walk,
+        seq: int,
+        learn_schemas: Callable[[], int] = lambda: 0,
+        texts_at: Callable[[int, Collection[str]], Mapping[str, str]] = lambda _at, _wanted: {},
+    ) -> None:
+        """``texts_at``: of the pack that was built at a seq, for these items, what no event holds.
+
+        Raises NotFound where the path has no such event.
+        """
+        self._walk, self._learn, self._texts_at = walk, learn_schemas, texts_at
         self.end = walk.end
         self.breakpoints: list[Breakpoint] = []
         self._pack: Pack | None = None
@@ -79,6 +91,14 @@ class Stepper:
     def folded(self) -> int:
         """Events folded since it was opened."""
         return self._walk.folded
+
+    def pack(self) -> Pack | None:
+        """The newest pack with all its texts; those that no event holds are found now, not at every step."""
+        pack, state = self.step.pack, self.step.state
+        if pack is None or pack.row.seq is None or state is None or state.profile != STRICT:
+            return pack
+        built_at, wanted = pack.row.seq, {item.row.item_id or "" for item in pack.items if item.content is None}
+        return with_texts(pack, self._reading(lambda: self._texts_at(built_at, wanted)))
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
@@ -229,5 +249,7 @@ def last_seq(row: ValidationRow) -> int:
 
 def open_stepper(reader: LocalReader, found: Found, seq: int | None = None) -> Stepper:
     """At a seq of the session's path; without one, at its end. Raises NotFound."""
-    walk = found.view.reads.walk(found.session_id)
-    return Stepper(walk, walk.end if seq is None else seq, reader.learn_schemas)
+    reads, session_id = found.view.reads, found.session_id
+    walk = reads.walk(session_id)
+    texts_at = partial(own_texts, reads, session_id)
+    return Stepper(walk, walk.end if seq is None else seq, reader.learn_schemas, texts_at)

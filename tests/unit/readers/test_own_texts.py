@@ -1,0 +1,92 @@
+"""What dalsegno's own packs held that no event holds: each text is there, or none is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import NoReturn
+
+import pytest
+
+from dalsegno.model.records import Event
+from dalsegno.readers.own_texts import own_texts
+from dalsegno.readers.packs import with_texts
+from dalsegno.readers.stepping import Stepper
+from dalsegno.state.reads import ShardReads
+from dalsegno.testing.builder import SessionBuilder, Written
+from replay_lab import decided, records_of
+from shard_lab import folded, reads
+from workflow_lab import SESSION, TRIAGE, Run
+
+
+@pytest.fixture(scope="module")
+def triage(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+    with pytest.MonkeyPatch.context() as patch:
+        run = Run(TRIAGE, tmp_path_factory.mktemp("triage") / "desk", patch)
+        assert run.to_its_end().why == "ENDED"
+        return run.recorded()
+
+
+def texts(reader: ShardReads, session_id: str, seq: int) -> dict[str, str | None]:
+    """Of the pack that was built at a seq, by item."""
+    stepper = Stepper(reader.walk(session_id), seq, texts_at=partial(own_texts, reader, session_id))
+    pack = stepper.pack()
+    assert pack is not None
+    return {str(item.row.item_id): item.content for item in pack.items}
+
+
+def packs(events: Sequence[Event]) -> list[int]:
+    return [event.seq for event in events if event.type == "ContextPackBuilt"]
+
+
+def test_every_item_of_every_pack_has_its_text(triage: list[Event]) -> None:
+    reader = reads(folded(records_of(SESSION, triage).records, window_events=16))
+    stages = {}
+    for seq in packs(triage):
+        found = texts(reader, SESSION, seq)
+        assert [id for id, text in found.items() if text is None] == []
+        assert found["goal"] == TRIAGE.goal
+        system = str(found["system"])
+        stage = "act" if 'in the stage "act"' in system else "sort"
+        stages[stage] = {tool["function"]["name"] for tool in json.loads(str(found["tools"]))}
+    assert stages == {
+        "sort": {"list_tickets", "read_ticket"}, "act": {"read_ticket", "reply", "refund", "escalate"},
+    }  # fmt: skip
+
+
+def test_a_step_behind_the_pack_shows_the_pack_as_it_was(triage: list[Event]) -> None:
+    reader = reads(folded(records_of(SESSION, triage).records))
+    last, end = packs(triage)[-1], triage[-1].seq
+    assert texts(reader, SESSION, end) == texts(reader, SESSION, last)
+
+
+def with_erased(builder: SessionBuilder, seq: int) -> list[Written]:
+    return [*builder.records, builder.amend([builder.records[seq - 1]], request_id="r")]
+
+
+def test_without_a_document_nothing_is_guessed() -> None:
+    events = decided()
+    pinned = next(e.seq for e in events if e.type == "ConfigPinned" and e.body["kind"] == "PROMPT_TEMPLATE")
+    (first, *_) = packs(events)
+    assert (
+        texts(reads(folded(records_of("s", events).records)), "s", first)["system"]
+        == "You work on the goal, stage work."
+    )
+    reader = reads(folded(with_erased(records_of("s", events), pinned)))
+    assert own_texts(reader, "s", first, ["system", "tools", "goal"]) == {}
+
+
+def test_a_session_of_another_harness_has_none() -> None:
+    builder = SessionBuilder("s", profile="OBSERVED").begin()
+    builder.append("ContextPackBuilt", pack_id="p")
+    reader = reads(folded(builder.records))
+    assert own_texts(reader, "s", builder.events[-1].seq, ["system"]) == {}
+
+    def asked(*_: object) -> NoReturn:
+        raise AssertionError("nothing is asked for")
+
+    stepper = Stepper(reader.walk("s"), builder.events[-1].seq, texts_at=asked)
+    pack = stepper.pack()
+    assert pack is not None
+    assert with_texts(pack, {}) == pack
