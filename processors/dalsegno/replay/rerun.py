@@ -9,7 +9,6 @@ The world is only what the caller hands in: without a provider no model can be a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -29,9 +28,9 @@ from dalsegno.orchestration.work import Kind, Work, outstanding
 from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, CallState
 from dalsegno.replay.check import Override
 from dalsegno.replay.serving import (
-    BEGINNINGS,
     EXACT,
     INEXACT,
+    LEAVE,
     RESULTS,
     CallKey,
     Counts,
@@ -40,6 +39,7 @@ from dalsegno.replay.serving import (
     Served,
     redirected,
 )
+from dalsegno.replay.subjects import BEGINNINGS
 
 Inference: TypeAlias = Literal["recorded", "rerun", "recorded-else-rerun", "scripted"]
 Tools: TypeAlias = Literal["receipts", "simulate", "execute"]
@@ -105,14 +105,14 @@ class Runner:
         self._step = step
         self._people = people
         self.result = Rerun()
-        self._held: Counter[str] = Counter()
+        self._held: set[str] = set()
         if strategy.inference in ("rerun", "scripted"):
             self._held.update(("InferenceCompleted", "InferenceFailed"))
         if strategy.tools in ("simulate", "execute"):
             self._held.update((*RESULTS, "ToolCallStarted"))
         if strategy.approvals == "deny" or strategy.tools == "execute":
             # An approval was given for effects of then; where tools run again, none of it counts.
-            self._held.update(("ApprovalGranted", "ApprovalDenied", "ApprovalExpired"))
+            self._held.update(LEAVE)
 
     @property
     def world(self) -> World:
@@ -130,6 +130,8 @@ class Runner:
             if self._serve() or self._do_outstanding():
                 continue
             if result.stopped is None:
+                if self._serve(wherever=True):
+                    continue
                 result.stopped = "nothing that was recorded fits what the session waits for"
             break
         result.left_over = self._recording.left_over
@@ -147,6 +149,7 @@ class Runner:
     def _append(self, event: NewEvent, **how: Any) -> Event:
         appended = self.conductor.append(event, **how)
         self.result.events.append(appended)
+        self._recording.places.passed(appended)
         if appended.type == "ToolCallAuthorized":
             id = appended.body["tool_call_id"]
             call: CallState = self.conductor.rows.get((CALL, id))
@@ -160,8 +163,8 @@ class Runner:
 
     # --- (2) ----------------------------------------------------------------------------------------------------------
 
-    def _serve(self) -> bool:
-        served = self._recording.next(self.conductor.rows, self._keys, self._held)
+    def _serve(self, *, wherever: bool = False) -> bool:
+        served = self._recording.next(self.conductor.rows, self._keys, self._held, wherever=wherever)
         if served is None:
             return False
         if not served.exact and self._strategy.inference == "recorded-else-rerun" and not _is_result(served):
@@ -226,7 +229,7 @@ class Runner:
         if answer is not None:
             self._append(answer, actor=("USER", "script"))
             return True
-        return self._deny(world) if self._held["ApprovalGranted"] else False
+        return self._deny(world) if self._held >= LEAVE else False
 
     def _do(self, work: Work, world: World) -> bool:
         ports = self._ports
@@ -262,8 +265,8 @@ class Runner:
 
     def _after_start(self, work: Work) -> bool:
         """A call was begun; what comes of it is served, or made."""
-        if not self._held["ToolReceiptRecorded"]:
-            if self._recorded_result_fits():
+        if "ToolReceiptRecorded" not in self._held:
+            if self._recording.has_result(self.conductor.rows, self._keys):
                 return True
             if self._strategy.on_miss != "simulate":
                 return self._missed(work, "the recording has no result of such a call")
@@ -273,11 +276,6 @@ class Runner:
         elif done:
             self.result.counts.simulated += 1
         return done
-
-    def _recorded_result_fits(self) -> bool:
-        probe = Recording(list(self._recording.queue), self._recording.calls)
-        found = probe.next(self.conductor.rows, self._keys, self._held)
-        return found is not None and found.event.type in RESULTS
 
     def _act(self, work: Work, world: World) -> bool:
         if self._ports is None:
