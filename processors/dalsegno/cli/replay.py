@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -56,6 +57,15 @@ _hole: Callable[[Any], Any] = click.option(
 _reason: Callable[[Any], Any] = click.option("--reason", default="", help="Kept with the plan.")
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_modes(function: F) -> F:
+    """Adds the table of modes to what a command's help is made of."""
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\n{table()}"
+    return function
+
+
 @click.group(epilog="Example: dalsegno replay plan --from latest-snapshot")
 def command() -> None:
     """Build the projections anew from a place in the log, beside what is read, and switch to them."""
@@ -68,6 +78,7 @@ def command() -> None:
 @_reason
 @of_sessions
 @pass_context
+@with_modes
 def plan(
     ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str, chosen_sessions: Chosen
 ) -> None:
@@ -116,6 +127,7 @@ def plan(
 @click.option("--record", is_flag=True, help="Of sessions: keep what came of it in the topic of replays.")
 @bisect_exit
 @pass_context
+@with_modes
 def run(
     ctx: Context,
     replay_id: str | None,

@@ -14,6 +14,8 @@ from dalsegno.cli.session_fork import parse_label
 from dalsegno.errors import Usage
 from dalsegno.model.ids import SEQ_MAX
 from dalsegno.readers.datasets.choosing import Wanted
+from dalsegno.replay.modes import COMPRESSION
+from dalsegno.replay.rerun import Strategy
 
 SESSION_MODES: Final = ("full", "inference-skipping", "simulation")
 
@@ -44,7 +46,22 @@ _OPTIONS: Final = (
     ),
     click.option("--tools-from", multiple=True, metavar="CODE", help="The tools: a Python file, or module:name."),
     click.option(
-        "--approvals", type=click.Choice(["recorded", "deny"]), default="recorded", help="Whether leave of then counts."
+        "--approvals",
+        type=click.Choice(["recorded", "deny", "script"]),
+        default="recorded",
+        help="Whether leave of then counts; script: what people answer stands in a file.",
+    ),
+    click.option(
+        "--approvals-from",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Of --approvals script: rules of what people answer.",
+    ),
+    click.option(
+        "--compression",
+        type=click.Choice(["recorded", "recompute"]),
+        help="Whether what was compressed then is taken where rule and items are the same, or compressed again "
+        "(default: recorded in mode full, else recompute).",
     ),
     click.option(
         "--on-miss",
@@ -73,6 +90,8 @@ class Chosen(NamedTuple):
     tools: Any
     tools_from: tuple[str, ...]
     approvals: Any
+    approvals_from: Path | None
+    compression: Any
     on_miss: Any
     providers: tuple[str, ...]
     model: str | None
@@ -83,6 +102,16 @@ class Chosen(NamedTuple):
     def named(self) -> bool:
         """Whether any session is meant."""
         return bool(self.sessions or self.workflow or self.labels or self.everything)
+
+    def strategy(self, mode: str) -> Strategy:
+        return Strategy(
+            mode=mode,
+            inference=self.inference,
+            tools=self.tools,
+            approvals=self.approvals,
+            compression=self.compression or COMPRESSION[mode],
+            on_miss=self.on_miss,
+        )
 
     @property
     def wanted(self) -> Wanted:
@@ -117,7 +146,11 @@ def check_chosen(mode: str, given: Chosen) -> None:
     asks = given.inference != "recorded"
     if asks and not given.providers:
         raise Usage(f"--inference {given.inference} without a model", wanted="--provider [NAME=]KIND:VALUE")
-    if mode == "inference-skipping" and asks:
+    if (given.approvals == "script") != (given.approvals_from is not None):
+        raise Usage(
+            "one of --approvals script and --approvals-from", wanted="both, or neither", todo="add the other one"
+        )
+    if mode == "inference-skipping" and (asks or given.approvals != "recorded"):
         raise Usage("--mode inference-skipping takes everything from the record", wanted="--mode full or simulation")
 
 

@@ -19,12 +19,14 @@ from dalsegno.cli.replay_session_text import show_result, show_summary
 from dalsegno.errors import NegativeVerdict, NotFound, NotReconstructable, Usage
 from dalsegno.harness.clock import SystemClock
 from dalsegno.harness.opening import Options, open_ports
+from dalsegno.harness.people import read_people
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.sessions import StoredContents, configuration_in_log
 from dalsegno.log.publisher import Publisher
 from dalsegno.log.service_records import write_records
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument
+from dalsegno.orchestration.documents import Configuration
 from dalsegno.readers.datasets.choosing import chosen
 from dalsegno.readers.lineage import counting_events
 from dalsegno.readers.local import LocalReader
@@ -164,10 +166,8 @@ class _Replays:
         self._start, self._given = told.start, told.given
         given = told.given
         self._ports = _ports(given)
-        self.strategy = Strategy(
-            mode=told.mode, inference=given.inference, tools=given.tools, approvals=given.approvals,
-            on_miss=given.on_miss,
-        )  # fmt: skip
+        self._people = None if given.approvals_from is None else read_people(given.approvals_from)
+        self.strategy = given.strategy(told.mode)
         self._changes = Changes(policy=given.policy, workflow=given.workflow_file, model=given.model)
         self.alone = self._ports is not None or self._writes
 
@@ -196,9 +196,10 @@ class _Replays:
             contents=StoredContents(blobs),
             override=None if pinned is None else self._changes.override,
             ports=self._ports,
+            people=self._people,
             start=start_of(self._start, session_id),
             until=self._given.until,
-            changed="" if pinned is None else self._changes.told(pinned),
+            changed=self._changed(pinned),
         )
         try:
             if self._writes:
@@ -211,6 +212,11 @@ class _Replays:
                 result.unreconstructable = (seq, error.found)
             return result
 
+    def _changed(self, pinned: Configuration | None) -> str:
+        said = [] if pinned is None else [self._changes.told(pinned)]
+        said += [] if self._people is None else [f"people={self._people.digest}"]
+        return " ".join(said)
+
     def _fork(self, asked: Asked, documents: Sequence[PinnedDocument]) -> Replayed:
         refused = cannot_run(asked)
         if refused is not None:  # before anything is written
@@ -220,7 +226,7 @@ class _Replays:
         with Publisher(self._ctx.kafka, prefix=self._ctx.prefix, blobs=Blobs(self._ctx.store)) as publisher:
             forked = run_in_fork(
                 publisher, asked.session_id, at, asked.strategy, asked.ports, documents=documents,
-                purpose="WHAT_IF" if documents else "DATASET",
+                purpose="WHAT_IF" if documents else "DATASET", people=asked.people,
             )  # fmt: skip
         compared = compare_run(
             forked.recorded, forked.result.events, config=bool(documents),

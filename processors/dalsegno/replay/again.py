@@ -9,14 +9,15 @@ from dalsegno.errors import NotReconstructable
 from dalsegno.harness.conductor import Conductor, Store
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.writers import Recorder
+from dalsegno.model.events import NewEvent
 from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
-from dalsegno.orchestration.decider import MemoryContents
+from dalsegno.orchestration.decider import MemoryContents, World
 from dalsegno.replay.check import Override
 from dalsegno.replay.rerun import Rerun, Runner, Strategy
 from dalsegno.replay.serving import Recording
 
-STRATEGY: Final = Strategy(mode="simulation", inference="recorded", tools="receipts", on_miss="stop")
+STRATEGY: Final = Strategy(mode="simulation", compression="recompute", on_miss="stop")
 
 
 def decide_again(history: Sequence[Event], contents: Store | None = None) -> tuple[list[Event], Rerun]:
@@ -46,6 +47,7 @@ def runner_from(
     contents: Store | None = None,
     override: Override | None = None,
     step: Callable[[Event], None] | None = None,
+    people: Callable[[World], NewEvent | None] | None = None,
 ) -> Runner:
     """A run in memory that goes on behind these events, which are taken as they are."""
     conductor = Conductor(
@@ -53,7 +55,10 @@ def runner_from(
         MemoryContents() if contents is None else contents,
     )
     conductor.take_in(before)
-    return Runner(conductor, recording, strategy, ports, override=override, effects=recording.effects, step=step)
+    return Runner(
+        conductor, recording, strategy, ports,
+        override=override, effects=recording.effects, step=step, people=people,
+    )  # fmt: skip
 
 
 def _as_one(events: Sequence[Event]) -> list[Event]:

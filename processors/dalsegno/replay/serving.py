@@ -12,13 +12,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dalsegno.model.lifecycle.state import ENDED, bounded
 from dalsegno.model.lifecycle.tables import STATUS_AFTER
 from dalsegno.model.records import Event
 from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, REQUEST, VALIDATION, CallState
 from dalsegno.projections.decider.table import MemoryRows
+from dalsegno.replay.compressions import Compressions
 from dalsegno.replay.places import Places
 from dalsegno.replay.subjects import BEGINNINGS, FACT, fact_subject
 
@@ -34,6 +35,7 @@ UNSOLICITED: Final = frozenset(
 )  # fmt: skip
 """What comes by itself."""
 RESULTS: Final = frozenset({"ToolReceiptRecorded", "ToolCallFailed", "SubSessionEnded"})
+ANSWERS: Final = frozenset({"InferenceCompleted", "InferenceFailed"})
 LEAVE: Final = frozenset({"ApprovalGranted", "ApprovalDenied", "ApprovalExpired"})
 
 
@@ -64,13 +66,14 @@ class Served(NamedTuple):
 
 @dataclass
 class Counts:
-    """Where facts of a run came from. ``rerun``: a model was asked, or a tool executed."""
+    """Where facts of a run came from. ``rerun``: a model was asked, or a tool executed; ``reused``: compressions."""
 
     exact: int = 0
     inexact: int = 0
     rerun: int = 0
     simulated: int = 0
     missed: int = 0
+    reused: int = 0
 
     @property
     def tainted(self) -> bool:
@@ -109,6 +112,7 @@ class Recording:
     """Of the calls that were authorised before the run's start."""
 
     places: Places = field(default_factory=Places)
+    compressions: Compressions = field(default_factory=Compressions)
 
     unended: bool = False
     """The recorded session had not ended: where everything was served, nothing is missing."""
@@ -137,6 +141,7 @@ class Recording:
         if event.stub is not None:
             return
         body = event.body
+        self.compressions.record(event)
         if event.type == "ToolCallRequested":
             asked[body["tool_call_id"]] = (body["name"], body["effect"])
         elif event.type == "ToolCallAuthorized":
@@ -157,16 +162,22 @@ class Recording:
         keys: dict[str, CallKey],
         held: Collection[str] = (),
         *,
+        reuse: bool = False,
         wherever: bool = False,
     ) -> Served | None:
         """The first recorded event that can be delivered now; it is taken out. ``keys``: of this run's calls;
-        ``held``: types that are not to be served; ``wherever``: what comes by itself comes though the run is not
-        where it came."""
+        ``held``: types that are not to be served; ``reuse``: what a model said for a compression is served to one of
+        the same key all the same; ``wherever``: what comes by itself comes though the run is not where it came."""
         open_calls = _open_calls(rows, keys)
         for place, event in enumerate(self.queue):
-            if event.type in held:
+            summary = None
+            if reuse and event.type in ANSWERS:
+                summary = self.compressions.answers(event.body["inference_id"], rows)
+            if summary is not None:
+                served = self._inference(event, summary, rows)
+            elif event.type in held:
                 continue
-            if event.type not in UNSOLICITED:
+            elif event.type not in UNSOLICITED:
                 served = self._fits(event, rows, keys, open_calls)
             else:
                 served = Served(event, "", True) if wherever or self.places.is_reached(event) else None
@@ -189,7 +200,7 @@ class Recording:
         assert head is not None
         if event.type == "StageStarted":
             return Served(event, id, True) if head.stage == id and head.stage_phase == "SCHEDULED" else None
-        if event.type in ("InferenceCompleted", "InferenceFailed"):
+        if event.type in ANSWERS:
             return self._inference(event, id, rows)
         if event.type == "ToolCallStarted":
             call = rows.get((CALL, id))
@@ -260,13 +271,3 @@ def _open_calls(rows: MemoryRows, keys: dict[str, CallKey]) -> dict[tuple[str, b
         if call.phase in ("STARTED", "UNRESOLVED", "ATTEMPT_FAILED") and id in keys:
             found[keys[id].name, keys[id].arguments].append(id)
     return found
-
-
-def redirected(served: Served, attempt: int) -> dict[str, Any]:
-    """The event's payload for the call or the inference that it is served to, and its attempt there."""
-    body = {name: value for name, value in served.event.body.items() if name != "meta"}
-    if served.event.type in RESULTS:
-        body["tool_call_id"] = served.target
-    if "attempt" in body:
-        body["attempt"] = attempt
-    return body

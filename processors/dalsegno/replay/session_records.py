@@ -17,6 +17,7 @@ from dalsegno import __version__
 from dalsegno.errors import RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.replay.divergence import ABSENT, Divergence, plain
+from dalsegno.replay.modes import actions
 from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import Replayed
 
@@ -24,7 +25,8 @@ _MODES: Final = {"full": "FULL", "inference-skipping": "INFERENCE_SKIPPING", "si
 
 
 class Told(NamedTuple):
-    """``started_at``, ``ended_at``: microseconds since 1970; ``start``, ``until``: as asked for."""
+    """``started_at``, ``ended_at``: microseconds since 1970; ``start``, ``until``: as asked for; ``fork``: it was
+    to be written as one."""
 
     id: str
     strategy: Strategy
@@ -33,6 +35,7 @@ class Told(NamedTuple):
     ended_at: int
     start: int | None = None
     until: int | None = None
+    fork: bool = False
 
 
 def records_of(told: Told, result: Replayed) -> Iterator[tuple[str, bytes]]:
@@ -50,9 +53,10 @@ def records_of(told: Told, result: Replayed) -> Iterator[tuple[str, bytes]]:
         "inference": _symbol(strategy.inference),
         "tools": _symbol(strategy.tools),
         "on_miss": _symbol(strategy.on_miss),
-        "compression": "RECOMPUTE",
+        "compression": "RECORDED" if strategy.compression == "recorded" else "RECOMPUTE",
         "started_at": told.started_at,
         "started_by": told.by,
+        "actions": [{"what": what, "action": action} for what, action in actions(strategy, fork=told.fork).items()],
     }
     yield f"{told.id}:started:0", encode_record("ReplayStarted", started)
     for number, each in enumerate(_differences(result), 1):

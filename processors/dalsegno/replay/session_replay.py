@@ -14,9 +14,10 @@ from typing import Any, Final, Literal, TypeAlias
 from dalsegno.errors import NotReconstructable
 from dalsegno.harness.conductor import Store
 from dalsegno.harness.performing import Ports
+from dalsegno.model.events import NewEvent
 from dalsegno.model.forking import Boundary, fork_point
 from dalsegno.model.records import Event
-from dalsegno.orchestration.decider import configuration_in_force
+from dalsegno.orchestration.decider import World, configuration_in_force
 from dalsegno.replay.again import own_start, runner_from
 from dalsegno.replay.check import Checked, Checker, Override, configuration_digest, other_versions
 from dalsegno.replay.compared import compare_run
@@ -81,6 +82,7 @@ class Replayed:
             "unreconstructable_from": seq, "because": why, "what_if": self.what_if, "tainted": self.tainted,
             "served": {"exact": self.counts.exact, "inexact": self.counts.inexact},
             "rerun": self.counts.rerun, "simulated": self.counts.simulated, "missed": self.counts.missed,
+            "reused_compressions": self.counts.reused,
             "inexact": [{"seq": seq, "because": why} for seq, why in self.inexact],
             "left_over": self.left_over, "stopped": self.stopped, "fork": self.fork, "strategy": self.strategy,
             "identity": self.identity, "divergences": [each.to_json() for each in self.divergences],
@@ -97,11 +99,12 @@ class Asked:
     contents: Store | None = None
     override: Override | None = None
     ports: Ports | None = None
+    people: Callable[[World], NewEvent | None] | None = None
     start: int = 1
     until: int | None = None
     step: Callable[[Event], None] | None = None
     changed: str = ""
-    """Says by which documents ``override`` decides: what a result follows from is in its identity."""
+    """Says by which documents ``override`` decides, and ``people``: what a result follows from is in its identity."""
 
     @property
     def told(self) -> str:
@@ -163,6 +166,7 @@ def _checked(asked: Asked) -> Replayed:
         asked.contents,
         override=asked.override,
         ignore=POLICY_DIGESTS if asked.override is not None else frozenset(),
+        reuse=asked.strategy.compression == "recorded",
         keep=KEPT,
     )
     checker.compare = place == 0
@@ -220,7 +224,7 @@ def _run(asked: Asked) -> Replayed:
     recording = Recording.of(behind, before)
     runner = runner_from(
         before, recording, asked.strategy, asked.ports,
-        contents=asked.contents, override=asked.override, step=asked.step,
+        contents=asked.contents, override=asked.override, step=asked.step, people=asked.people,
     )  # fmt: skip
     try:
         configuration_in_force(runner.conductor.rows, runner.conductor.contents)

@@ -16,7 +16,7 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import CompressionRule, Policy, PolicyRule, Triggers
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import ABSENT
-from dalsegno.replay.modes import MODES
+from dalsegno.replay.modes import COMPRESSION, MODES, actions
 from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import Asked, Replayed, plan_of, replay_session
 from decider_lab import Scene, stage
@@ -204,6 +204,25 @@ def test_a_plan_counts_what_would_be_looked_at_and_asked_again() -> None:
 
 def test_every_mode_says_of_each_class_what_it_does() -> None:
     assert {tuple(actions) for actions in MODES.values()} == {tuple(MODES["full"])}
+
+
+@pytest.mark.parametrize("mode", MODES_OF_SESSIONS)
+def test_what_is_asked_for_is_in_the_actions_of_the_mode(mode: str) -> None:
+    plain = actions(Strategy(mode=mode, compression=COMPRESSION[mode]))
+    assert list(plain) == list(MODES[mode])
+    assert plain["writes"] == "nothing to any session"
+    other = actions(
+        Strategy(
+            mode=mode, inference="rerun", tools="execute", approvals="script", on_miss="stop",
+            compression="recorded" if COMPRESSION[mode] == "recompute" else "recompute",
+        ),
+        fork=True,
+    )  # fmt: skip
+    differs = {what for what in plain if plain[what] != other[what]}
+    of_a_run = {"answers of models", "results of tools", "people and the world", "writes"}
+    assert differs == {"compressions"} | (set() if mode == "inference-skipping" else of_a_run)
+    denied = actions(Strategy(mode="simulation", tools="execute"))
+    assert "denied" in denied["people and the world"], "recorded leave does not count where tools run"
 
 
 def test_a_decision_that_one_side_has_alone_is_shown_without_its_envelope() -> None:
