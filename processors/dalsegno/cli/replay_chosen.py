@@ -79,24 +79,24 @@ _OPTIONS: Final = (
 
 
 class Chosen(NamedTuple):
-    """What the options say of a replay of sessions."""
+    """What the options say of a replay of sessions; without any, what they say where none is given."""
 
-    sessions: tuple[str, ...]
-    workflow: str | None
-    labels: tuple[str, ...]
-    everything: bool
-    until: int | None
-    inference: Any
-    tools: Any
-    tools_from: tuple[str, ...]
-    approvals: Any
-    approvals_from: Path | None
-    compression: Any
-    on_miss: Any
-    providers: tuple[str, ...]
-    model: str | None
-    policy: Path | None
-    workflow_file: Path | None
+    sessions: tuple[str, ...] = ()
+    workflow: str | None = None
+    labels: tuple[str, ...] = ()
+    everything: bool = False
+    until: int | None = None
+    inference: Any = "recorded"
+    tools: Any = "receipts"
+    tools_from: tuple[str, ...] = ()
+    approvals: Any = "recorded"
+    approvals_from: Path | None = None
+    compression: Any = None
+    on_miss: Any = "fail"
+    providers: tuple[str, ...] = ()
+    model: str | None = None
+    policy: Path | None = None
+    workflow_file: Path | None = None
 
     @property
     def named(self) -> bool:

@@ -10,6 +10,7 @@ from dalsegno.harness.conductor import Conductor, Store
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.writers import Recorder
 from dalsegno.model.events import NewEvent
+from dalsegno.model.forking import Boundary
 from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import MemoryContents, World
@@ -36,6 +37,18 @@ def own_start(history: Sequence[Event]) -> int:
     if not starts:
         raise NotReconstructable("the session never started", wanted="a session that decided something")
     return starts[-1]
+
+
+def place_behind(history: Sequence[Event], boundary: Boundary) -> int:
+    """The place in a history behind the event that a fork of it goes on from. Raises NotReconstructable."""
+    for place, event in enumerate(history, 1):
+        if (event.session_id, event.seq) == (boundary.session_id, boundary.at.seq):
+            return place
+    raise NotReconstructable(
+        f"seq {boundary.at.seq} of {boundary.session_id} is not in the history of its fork",
+        wanted="the event that the fork goes on from",
+        seq=boundary.at.seq,
+    )
 
 
 def runner_from(

@@ -40,6 +40,8 @@ from dalsegno.replay.subjects import FIELD, subject
 
 MAY_HAVE_DUE: Final = frozenset({"SessionRecovered", "SessionForked", "SessionCreated"})
 """Before these anything may be due: a writer crashed there, or a fork begins there."""
+VERSIONS: Final = {"decider": DECIDER_VERSION, "builder": BUILDER_VERSION, "cel": ENGINE}
+"""Of what decides in this build."""
 ANCESTORS: Final = 5
 LOOK_BACK: Final = 2_000
 """Events before one among which its causes are looked for."""
@@ -79,7 +81,7 @@ class Checked:
             "head": None if self.head_hash is None else self.head_hash.hex(),
             "configuration": None if self.configuration is None else self.configuration.hex(),
             "strategy": strategy,
-            "versions": {"decider": DECIDER_VERSION, "builder": BUILDER_VERSION, "cel": ENGINE},
+            "versions": VERSIONS,
         }
         return sha256(canonical(parts)).hexdigest()
 

@@ -18,7 +18,8 @@ from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import ABSENT
 from dalsegno.replay.modes import COMPRESSION, MODES, actions
 from dalsegno.replay.rerun import Strategy
-from dalsegno.replay.session_replay import Asked, Replayed, plan_of, replay_session
+from dalsegno.replay.session_plans import cost_of
+from dalsegno.replay.session_replay import Asked, Replayed, replay_session
 from decider_lab import Scene, stage
 
 MODES_OF_SESSIONS = ("inference-skipping", "full", "simulation")
@@ -195,11 +196,11 @@ def test_no_connection_no_process_and_no_file_is_made_by_a_replay(tmp_path: Path
 
 def test_a_plan_counts_what_would_be_looked_at_and_asked_again() -> None:
     recorded = events()
-    whole = plan_of(recorded)
-    assert (whole["events"], whole["inferences"], whole["tool_results"]) == (len(recorded), 3, 3)
-    assert (whole["tokens_in"], whole["tokens_out"]) == (30, 15)
+    whole = cost_of(recorded)
+    assert (whole.events, whole.inferences, whole.tool_results) == (len(recorded), 3, 3)
+    assert (whole.tokens_in, whole.tokens_out) == (30, 15)
     turn = next(e.seq for e in recorded if e.type == "TurnStarted" and e.body["turn_id"] == "work.1/t2")
-    assert plan_of(recorded, turn)["inferences"] == 2
+    assert cost_of(recorded, turn).inferences == 2
 
 
 def test_every_mode_says_of_each_class_what_it_does() -> None:
