@@ -114,6 +114,15 @@ class Chosen(NamedTuple):
         )
 
     @property
+    def what_if(self) -> bool:
+        """Whether other documents decide."""
+        return not (self.policy is None and self.workflow_file is None and self.model is None)
+
+    def forks(self, mode: str) -> bool:
+        """Whether forks are written: where a full replay asks anybody again, or decides by other documents."""
+        return mode == "full" and (self.inference != "recorded" or self.what_if)
+
+    @property
     def wanted(self) -> Wanted:
         pairs = tuple((label.key, label.value) for label in map(parse_label, self.labels))
         return Wanted(ids=self.sessions, workflow=self.workflow, labels=pairs)

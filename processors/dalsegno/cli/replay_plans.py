@@ -75,7 +75,7 @@ def make_plan(ctx: Context, mode: str, start: str | None, given: Chosen, reason:
     with open_reader(ctx) as reader:
         for each in fitting(reader, given.wanted):
             history = list(counting_events(reader, each.session_id))
-            cost = cost_of(history, start_of(start, each.session_id))
+            cost = cost_of(history, start_of(start, each.session_id), given.until)
             planned.append(PlannedSession(each.session_id, head_of(each.row), cost))
         say_positions(reader)
     if not planned:
@@ -159,12 +159,13 @@ def plan_row(stored: StoredPlan, topic: Topic) -> dict[str, Any]:
 def plan_data(stored: StoredPlan, topic: Topic) -> dict[str, Any]:
     """All of it, for programs."""
     plan = stored.plan
-    strategy = given_by(plan).strategy(plan.mode)
+    given = given_by(plan)
+    strategy = given.strategy(plan.mode)
     return {
         **plan_row(stored, topic),
         "mode": plan.mode,
         "strategy": str(strategy),
-        "actions": actions(strategy),
+        "actions": actions(strategy, fork=given.forks(plan.mode)),
         "options": {name: value for name, value in plan.options.items() if value not in (None, [], False)},
         "total": msgspec.structs.asdict(plan.cost),
         "sessions": list(_rows(stored, topic)),

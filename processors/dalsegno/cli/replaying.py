@@ -41,7 +41,7 @@ def open_one(order: Order) -> Callable[[str], Replayed]:
 
 
 class Replays:
-    """Replays sessions. ``alone``: it asks somebody or writes forks, which is done in one process."""
+    """Replays sessions. ``writes``: as forks; ``alone``: it asks somebody or writes forks, which one process does."""
 
     def __init__(self, order: Order) -> None:
         self._closing = ExitStack()
@@ -53,6 +53,7 @@ class Replays:
         self._people = None if given.approvals_from is None else read_people(given.approvals_from)
         self.strategy = given.strategy(order.mode)
         self._changes = Changes(policy=given.policy, workflow=given.workflow_file, model=given.model)
+        self.writes = given.forks(order.mode)
         self.alone = self._ports is not None or self.writes
 
     def __enter__(self) -> Self:
@@ -64,11 +65,6 @@ class Replays:
     @cached_property
     def _reader(self) -> LocalReader:
         return self._closing.enter_context(open_reader(self._ctx))
-
-    @property
-    def writes(self) -> bool:
-        """Whether forks are written: where a full replay asks anybody again, or decides by other documents."""
-        return self.strategy.mode == "full" and (self.strategy.inference != "recorded" or bool(self._changes))
 
     def one(self, session_id: str) -> Replayed:
         """Of a miss, and of a session that cannot be made again or forked, the result says so."""

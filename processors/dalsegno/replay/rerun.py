@@ -323,6 +323,7 @@ class Runner:
                 wanted="a recorded fact, or a strategy that makes one",
                 todo="use --on-miss stop, or another source for it",
                 subject=about,
+                missed=1,
             )
 
 

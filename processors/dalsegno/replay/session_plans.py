@@ -40,9 +40,13 @@ class Cost(msgspec.Struct, frozen=True):
         return Cost(*(one + another for one, another in pairs))
 
 
-def cost_of(history: Sequence[Event], start: int = 1) -> Cost:
-    """Of a replay from there on."""
-    events = [event for event in history if event.stub is None and event.seq >= start]
+def cost_of(history: Sequence[Event], start: int = 1, until: int | None = None) -> Cost:
+    """Of a replay from there on, up to there."""
+    events = [
+        event
+        for event in history
+        if event.stub is None and event.seq >= start and (until is None or event.seq <= until)
+    ]  # fmt: skip
     answers = [event.body for event in events if event.type == "InferenceCompleted"]
     usage = [body["usage"] for body in answers]
     return Cost(

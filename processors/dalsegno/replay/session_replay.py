@@ -175,7 +175,7 @@ def replay_session(asked: Asked) -> Replayed:
 def ended_early(asked: Asked, error: DalsegnoError) -> Replayed:
     """The answer for a session that an error ended: a miss, or what cannot be read or forked. Others go on."""
     result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(asked.history), stopped=error.found)
-    result.fork = error.data.get("fork")
+    result.fork, result.counts.missed = error.data.get("fork"), error.data.get("missed", 0)
     seq = error.data.get("seq")
     if seq is not None:
         result.unreconstructable = (seq, error.found)

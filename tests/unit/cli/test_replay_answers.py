@@ -93,6 +93,7 @@ def test_a_miss_is_its_sessions_result_and_the_others_are_replayed(
         ("s-1", "NOT_COMPARED"), ("s-2", "EQUAL"), ("s-3", "NOT_COMPARED"),
     ]  # fmt: skip
     assert found[0]["stopped"] == "INFER of work.1/t2/i: the recording has no answer for it"
+    assert found[0]["missed"] == 1
     text, _ = say(*RUN, mode, "--all", "--jobs", jobs, code=1)
     assert "stopped: INFER of work.1/t2/i" in text
     say(*RUN, mode, "--all", "--bisect-exit", code=125)
@@ -112,6 +113,28 @@ def test_a_miss_in_a_fork_is_its_sessions_result_and_names_the_fork(
     found = json.loads(say("-o", "json", *RUN, "full", "--all", "--policy", "same.yaml", code=1)[0])
     assert [(each["verdict"], each["fork"][:4]) for each in found] == [("NOT_COMPARED", "s-1~"), ("EQUAL", "s-2~")]
     assert found[0]["stopped"].startswith("INFER of work.1/t2/i")
+
+
+@pytest.mark.parametrize("mode", ["full", "simulation"])
+def test_people_answer_as_a_script_says(house: House, say: Say, mode: str) -> None:
+    house.shard([*records_of("s-1", decided(approve=True)).records, *records_of("s-2", decided()).records])
+    script = house.data.parent / "people.yaml"
+
+    def answered(rules: str, code: int, *options: str) -> list[dict[str, Any]]:
+        script.write_text(rules)
+        scripted = ("--approvals", "script", "--approvals-from", str(script), *options)
+        return list(json.loads(say("-o", "json", *RUN, mode, "--all", *scripted, code=code)[0]))
+
+    granted = answered("- {tool: write, answer: grant}", 0)
+    assert [each["verdict"] for each in granted] == ["EQUAL", "EQUAL"]
+    assert granted[0]["left_over"] == 1, "the leave of then"
+    denied = answered("- {answer: deny}", 3, "--on-miss", "stop")
+    assert [each["verdict"] for each in denied] == ["DIVERGED", "EQUAL"]
+    first = denied[0]["divergences"][0]
+    assert (first["type"], first["kind"]) == ("ApprovalGranted", "CONFIG")
+    nobody = answered("- {tool: look, answer: grant}", 1)
+    assert [each["verdict"] for each in nobody] == ["NOT_COMPARED", "EQUAL"]
+    assert nobody[0]["stopped"] == "nobody answers work.1/t1/c1/a1"
 
 
 def test_git_bisect_is_told_the_same_or_differs(house: House, say: Say) -> None:

@@ -136,6 +136,17 @@ def test_options_beside_a_plan_are_refused(say: Say, topic: Topic) -> None:
     assert len(topic.table) == 1
 
 
+@pytest.mark.usefixtures("four", "topic")
+def test_a_plan_says_what_would_be_written_and_counts_up_to_where_it_looks(say: Say) -> None:
+    Path("same.yaml").write_text("{name: same}")
+    plan = ("-o", "json", "replay", "plan", "--mode", "full", "--session", "s-1")
+    plain, other, short = (
+        json.loads(say(*plan, *options)[0]) for options in ((), ("--policy", "same.yaml"), ("--until", "20"))
+    )
+    assert [each["actions"]["writes"] for each in (plain, other)] == ["nothing to any session", "a fork"]
+    assert short["total"]["events"] == 20 < plain["total"]["events"]
+
+
 # --- stale ------------------------------------------------------------------------------------------------------------
 
 
