@@ -16,8 +16,9 @@ from dalsegno.orchestration.decider import MemoryContents, World
 from dalsegno.orchestration.documents import Policy, PolicyRule
 from dalsegno.orchestration.ports import Answer, AnsweredCall, Request, ToolResult, ToolRun
 from dalsegno.replay.check import Override
-from dalsegno.replay.rerun import Rerun, Runner, Strategy
+from dalsegno.replay.rerun import Rerun, Runner
 from dalsegno.replay.serving import Recording
+from dalsegno.replay.strategy import Strategy
 from decider_lab import APPROVE, Scene, stage
 
 STOP = Strategy(on_miss="stop")

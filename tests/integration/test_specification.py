@@ -29,9 +29,9 @@ from dalsegno.projections.decider.rows import APPROVAL
 from dalsegno.replay.again import decide_again
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.golden import compare, lines_of
-from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.serving import EXACT
 from dalsegno.replay.session_replay import Asked, Replayed, replay_session
+from dalsegno.replay.strategy import Strategy
 from workflow_lab import CLOCK, TRIAGE, loaded_tools, pinned, script_of
 
 pytestmark = pytest.mark.broker

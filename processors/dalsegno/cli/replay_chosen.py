@@ -15,7 +15,7 @@ from dalsegno.errors import Usage
 from dalsegno.model.ids import SEQ_MAX
 from dalsegno.readers.datasets.choosing import Wanted
 from dalsegno.replay.modes import COMPRESSION
-from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.strategy import Strategy
 
 SESSION_MODES: Final = ("full", "inference-skipping", "simulation")
 

@@ -15,8 +15,9 @@ from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import MemoryContents, World
 from dalsegno.replay.check import Override
-from dalsegno.replay.rerun import Rerun, Runner, Strategy
+from dalsegno.replay.rerun import Rerun, Runner
 from dalsegno.replay.serving import Recording
+from dalsegno.replay.strategy import Strategy
 
 STRATEGY: Final = Strategy(mode="simulation", compression="recompute", on_miss="stop")
 

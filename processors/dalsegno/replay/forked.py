@@ -25,8 +25,9 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument, pins
 from dalsegno.orchestration.decider import World
 from dalsegno.replay.again import place_behind
-from dalsegno.replay.rerun import Rerun, Runner, Strategy
+from dalsegno.replay.rerun import Rerun, Runner
 from dalsegno.replay.serving import Recording
+from dalsegno.replay.strategy import Strategy
 
 WITHOUT: Final = frozenset({"SessionRecovered"})
 """Not served into a fork: its writer did not crash there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from dalsegno.replay.rerun import Compression, Strategy
+from dalsegno.replay.strategy import Compression, Strategy
 
 MODES: Final[Mapping[str, Mapping[str, str]]] = {
     "full": {
@@ -70,7 +70,7 @@ def actions(strategy: Strategy, *, fork: bool = False) -> dict[str, str]:
         if strategy.compression == "recorded":
             row["compressions"] = "recorded"
         return row
-    leave = "deny" if strategy.approvals == "recorded" and strategy.tools == "execute" else strategy.approvals
+    leave = "deny" if strategy.denies else strategy.approvals
     results = _RESULTS[strategy.tools]
     return {
         **row,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from dalsegno.errors import InvalidEvent, NotReconstructable
 from dalsegno.harness.conductor import Conductor
@@ -24,47 +24,11 @@ from dalsegno.orchestration.work import Kind, Work, outstanding
 from dalsegno.projections.decider.rows import APPROVAL, CALL, REQUEST, CallState
 from dalsegno.replay.check import Override
 from dalsegno.replay.served import fact, new_event, recovered
-from dalsegno.replay.serving import (
-    ANSWERS,
-    EXACT,
-    INEXACT,
-    LEAVE,
-    RESULTS,
-    CallKey,
-    Counts,
-    Effects,
-    Recording,
-    Served,
-)
+from dalsegno.replay.serving import EXACT, INEXACT, RESULTS, CallKey, Counts, Effects, Recording, Served
+from dalsegno.replay.strategy import Strategy
 from dalsegno.replay.subjects import BEGINNINGS
 
-Inference: TypeAlias = Literal["recorded", "rerun", "recorded-else-rerun", "scripted"]
-Tools: TypeAlias = Literal["receipts", "simulate", "execute"]
-Approvals: TypeAlias = Literal["recorded", "deny", "script"]
-Compression: TypeAlias = Literal["recorded", "recompute"]
-OnMiss: TypeAlias = Literal["fail", "stop", "simulate"]
-
 MAX_STEPS: Final = 1_000_000
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """Where facts come from. ``approvals``: recorded ones, every one denied, or what a script
-    of people says. ``compression``: what was recorded for
-    the same rule and the same items is taken, or it is made again: by this build, or by a model, as other answers."""
-
-    mode: str = "full"
-    inference: Inference = "recorded"
-    tools: Tools = "receipts"
-    approvals: Approvals = "recorded"
-    compression: Compression = "recorded"
-    on_miss: OnMiss = "fail"
-
-    def __str__(self) -> str:
-        return (
-            f"{self.mode} inference={self.inference} tools={self.tools} approvals={self.approvals} "
-            f"compression={self.compression} on-miss={self.on_miss}"
-        )
 
 
 @dataclass
@@ -108,17 +72,7 @@ class Runner:
         self._people = people
         self.result = Rerun()
         self._reuse = strategy.compression == "recorded"
-        self._held: set[str] = set()
-        if strategy.inference in ("rerun", "scripted"):
-            self._held.update(ANSWERS)
-        if strategy.tools in ("simulate", "execute"):
-            self._held.update((*RESULTS, "ToolCallStarted"))
-        # An approval was given for effects of then; where tools run again, none of it counts.
-        self._denies = strategy.approvals == "deny" or (
-            strategy.tools == "execute" and strategy.approvals == "recorded"
-        )
-        if self._denies or strategy.approvals == "script":
-            self._held.update(LEAVE)
+        self._held = set(strategy.held)
         if isinstance(people, ScriptedPeople) and people.answers_questions:
             self._held.add("InputProvided")
 
@@ -222,7 +176,7 @@ class Runner:
         if answer is not None:
             self._append(answer, actor=("USER", "script"))
             return True
-        return self._deny(world) if self._denies else False
+        return self._deny(world) if self._strategy.denies else False
 
     def _do(self, work: Work, world: World) -> bool:
         ports = self._ports

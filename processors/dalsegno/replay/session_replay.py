@@ -24,8 +24,9 @@ from dalsegno.replay.check import Checked, Checker, Override, configuration_dige
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import Divergence
 from dalsegno.replay.observed import check_observed
-from dalsegno.replay.rerun import Rerun, Strategy
+from dalsegno.replay.rerun import Rerun
 from dalsegno.replay.serving import Counts, Recording
+from dalsegno.replay.strategy import Strategy
 
 Mode: TypeAlias = Literal["full", "inference-skipping", "simulation"]
 Verdict: TypeAlias = Literal["EQUAL", "DIVERGED", "NOT_COMPARED"]

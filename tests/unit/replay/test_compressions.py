@@ -13,8 +13,8 @@ from dalsegno.orchestration import compression
 from dalsegno.orchestration.documents import CompressionRule, Protected, Triggers
 from dalsegno.orchestration.ports import Answer
 from dalsegno.replay.compared import compare_run
-from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import Asked, replay_session
+from dalsegno.replay.strategy import Strategy
 from decider_lab import Scene, stage
 from rerun_lab import STOP, Same, again
 

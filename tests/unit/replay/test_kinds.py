@@ -16,8 +16,8 @@ from dalsegno.orchestration.documents import PolicyRule, Prompts
 from dalsegno.orchestration.ports import Answer
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import Ancestor, Divergence
-from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import Asked, replay_session
+from dalsegno.replay.strategy import Strategy
 from decider_lab import TEMPLATES
 from rerun_lab import STOP, Counted, Same, again, approved, deny, policy, scene
 

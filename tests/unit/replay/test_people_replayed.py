@@ -11,7 +11,7 @@ from dalsegno.harness.people import ScriptedPeople
 from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import Question
 from dalsegno.replay.compared import compare_run
-from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.strategy import Strategy
 from decider_lab import Scene, stage
 from rerun_lab import STOP, Counted, again, approved, started
 

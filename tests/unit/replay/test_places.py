@@ -10,7 +10,7 @@ from dalsegno.harness import facts
 from dalsegno.model.records import Event
 from dalsegno.orchestration.ports import Answer
 from dalsegno.replay.compared import compare_run
-from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.strategy import Strategy
 from decider_lab import Scene, stage
 from rerun_lab import STOP, Counted, Same, again, deny
 

@@ -14,8 +14,8 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import PolicyRule, Prompts
 from dalsegno.orchestration.ports import Answer, AnsweredCall, Request
 from dalsegno.replay.compared import compare_run
-from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.serving import EXACT, INEXACT, RESULTS
+from dalsegno.replay.strategy import Strategy
 from decider_lab import TEMPLATES, Scene, stage
 from rerun_lab import STOP, Counted, again, approved, crashed, deny, policy, scene, started
 
