@@ -30,6 +30,14 @@ def decided(turns: int = 2, *, approve: bool = False) -> list[Event]:
     return found.events
 
 
+def altered(events: list[Event]) -> list[Event]:
+    """Another decision than the decider's stands in the recording."""
+    for event in events:
+        if event.type == "PolicyEvaluated":
+            event.body["explanation"] = "because"
+    return events
+
+
 def records_of(session_id: str, events: Sequence[Event]) -> SessionBuilder:
     """These events as records of a session of this name."""
     builder = SessionBuilder(session_id, profile="STRICT")

@@ -17,8 +17,9 @@ from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import MemoryContents
 from dalsegno.projections.decider.rows import APPROVAL, CALL, COMPRESSION, INFERENCE, REQUEST
-from dalsegno.replay.rerun import Runner, Strategy
+from dalsegno.replay.rerun import Runner
 from dalsegno.replay.serving import Recording
+from dalsegno.replay.strategy import Strategy
 from decider_lab import Scene, check_counted, check_log, folded, plain, starts
 from decider_world import Oracle, documents, moves, rare, waits
 from examples import examples

@@ -37,7 +37,7 @@ from dalsegno.projections.decider.rows import APPROVAL
 from dalsegno.replay.check import Checker, check
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.forked import run_in_fork
-from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.strategy import Strategy
 from dalsegno.storage.blobs import Blobs, blob
 from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing.simulation import simulate

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from dalsegno.cli.bisect_exit import bisect_exit
-from dalsegno.cli.common import conductor_of, confirm, full_target, meanwhile, one_match
+from dalsegno.cli.common import conductor_of, confirm
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.numbers import Amount
 from dalsegno.cli.output import emit, note
-from dalsegno.cli.plan_view import COLUMNS, document, explain, print_id, rows, show_plan, summary
-from dalsegno.cli.progress import bars
+from dalsegno.cli.plan_view import COLUMNS, document, explain, rows, summary
 from dalsegno.cli.replay_chosen import SESSION_MODES, Chosen, of_sessions
 from dalsegno.cli.replay_kept import kept_row, show_kept
+from dalsegno.cli.replay_plans import make_plan as make_plan_of_sessions
+from dalsegno.cli.replay_plans import plan_row, plan_sessions, show_plan_of_sessions
+from dalsegno.cli.replay_projections import make_plan, plan_projections, run_projections
 from dalsegno.cli.replay_session_text import table
-from dalsegno.cli.replay_sessions import plan_sessions, run_sessions
-from dalsegno.errors import DalsegnoError, Usage
-from dalsegno.log.reader import read_compacted
-from dalsegno.replay.execute import Conductor, Progress, bounds_of
+from dalsegno.cli.replay_sessions import run_plan, run_sessions
+from dalsegno.cli.replay_topic import Topic, read_topic
+from dalsegno.errors import Usage
 from dalsegno.replay.modes import MODES as MODES_TABLE
-from dalsegno.replay.session_records import Kept, parse_kept
-from dalsegno.replay.store import READ_TIMEOUT_SECONDS, StoredReplay, read_replays, replays_topic
-from dalsegno.replay.target import parse_hole, parse_target
+from dalsegno.replay.store import StoredReplay
 
 MODES = ("projection-only", "partial", *SESSION_MODES)
 FOLLOW_TIMEOUT_SECONDS = 3600.0
-LOOK_SECONDS = 1.0
-EXIT_INTERRUPTED = 130
 _LIST = ("id", "state", "from", "records", "created", "by", "reason")
 
 _from: Callable[[Any], Any] = click.option(
@@ -56,6 +53,15 @@ _hole: Callable[[Any], Any] = click.option(
 _reason: Callable[[Any], Any] = click.option("--reason", default="", help="Kept with the plan.")
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_modes(function: F) -> F:
+    """Adds the table of modes to what a command's help is made of."""
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\n{table()}"
+    return function
+
+
 @click.group(epilog="Example: dalsegno replay plan --from latest-snapshot")
 def command() -> None:
     """Build the projections anew from a place in the log, beside what is read, and switch to them."""
@@ -68,26 +74,20 @@ def command() -> None:
 @_reason
 @of_sessions
 @pass_context
+@with_modes
 def plan(
     ctx: Context, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str, chosen_sessions: Chosen
 ) -> None:
-    """Work out and keep a plan: from which snapshot each partition is built, and how many records are read again. Of
-    sessions (the other modes) it says what would be looked at and what asking the models again would take.
+    """Work out and keep a plan: from which snapshot each partition is built, and how many records are read again; of
+    sessions (the other modes) what would be looked at, and what asking the models again would take.
 
     Nothing is changed. 'dalsegno replay run ID' carries the plan out, as long as nothing that it depends on has moved.
     """
     if mode in SESSION_MODES:
-        plan_sessions(ctx, mode, start, chosen_sessions)
+        plan_sessions(ctx, mode, start, chosen_sessions, reason)
         return
     _no_sessions(chosen_sessions)
-    stored = _plan(ctx, conductor_of(ctx), start, mode, holes, reason)
-    if ctx.output == "text":
-        show_plan(ctx, stored.plan)
-        print_id(ctx, stored.plan)
-    else:
-        emit(ctx, document(stored))
-        explain(stored.plan)
-    note(f"to carry it out: dalsegno replay run {stored.plan.id}")
+    plan_projections(ctx, start, mode, holes, reason)
 
 
 @command.command(epilog="Example: dalsegno replay run --from latest-snapshot --yes")
@@ -113,9 +113,10 @@ def plan(
     metavar="N",
     help="Of sessions: so many processes (default: one for each core, for more than 8 sessions).",
 )
-@click.option("--record", is_flag=True, help="Of sessions: keep what came of it in the topic of replays.")
+@click.option("--record", is_flag=True, help="Of sessions: keep a plan of it, and what came of each session.")
 @bisect_exit
 @pass_context
+@with_modes
 def run(
     ctx: Context,
     replay_id: str | None,
@@ -132,41 +133,42 @@ def run(
     record: bool,
 ) -> int:
     """Carry out a stored plan, or plan, show, ask and carry out in one go. Of sessions (full, inference-skipping,
-    simulation): replay their decisions, and show where they differ. Exit code 0: equal · 3: something differs.
+    simulation): replay their decisions, and show where they differ. Exit code 0: equal · 3: something differs. Each
+    result of a plan is kept; after Ctrl-C the same command goes on with the sessions that are left.
 
-    The group must be empty: its members are named if it is not. The offsets are moved to the snapshots' cursors, read
-    back and compared; then this process works as a worker of the group until every partition has reached the end of the
-    log as it was at the start. What is read stays as it was until a partition switches. Ctrl-C stops at the edge of a
-    batch; the same command goes on from there.
+    Of projections, the group must be empty: its members are named if it is not. The offsets are moved to the snapshots'
+    cursors, read back and compared; then this process works as a worker of the group until every partition has reached
+    the end of the log as it was at the start. What is read stays as it was until a partition switches. Ctrl-C stops at
+    the edge of a batch; the same command goes on from there.
     """
     if mode in SESSION_MODES:
         if replay_id is not None or holes or no_worker:
             raise Usage("options of offsets with a mode of sessions", wanted="--session, --workflow or --all")
-        run_sessions(ctx, mode, start, chosen_sessions, jobs=jobs, record=record)
-    _no_sessions(chosen_sessions)
+        if record:
+            stored_plan = make_plan_of_sessions(ctx, mode, start, chosen_sessions, reason)
+            note(f"recorded as {stored_plan.plan.id}")
+            run_plan(ctx, stored_plan, Topic({}, {}, {}), jobs)
+        run_sessions(ctx, mode, start, chosen_sessions, jobs)
+    if replay_id is None:
+        _no_sessions(chosen_sessions)
+    if record:
+        raise Usage("--record without a mode of sessions", wanted=f"--mode {' | '.join(SESSION_MODES)}")
     conductor = conductor_of(ctx)
-    if replay_id is not None:
-        if start or mode or holes:
-            raise Usage("a stored plan and options of a new one", wanted="either", todo="leave out one of them")
-        stored = _find(ctx, conductor, replay_id)
-    else:
+    if replay_id is None:
         # First, for what members commit until they leave would make the plan stale.
         conductor.wait_until_empty()
-        stored = _plan(ctx, conductor, start, mode, holes, reason)
-    if ctx.output == "text":
-        show_plan(ctx, stored.plan)
-    records = sum(part.records for part in stored.plan.parts)
-    confirm(f"Replay {records} records of {stored.plan.group}?", name=stored.plan.group, records=records, yes=yes)
-    stored = conductor.begin(stored)
-    if no_worker:
-        stored = _follow(conductor, stored, timeout_seconds)
+        stored = make_plan(ctx, conductor, start, mode, holes, reason)
     else:
-        stored = _work(ctx, conductor, stored, slot)
-    emit(ctx, summary(stored) if ctx.output == "text" else document(stored))
-    if stored.state == "COMPLETED":
-        return 0
-    note(f"to go on: dalsegno replay run {stored.plan.id}")
-    return 0 if no_worker else EXIT_INTERRUPTED
+        if start or mode or holes or chosen_sessions != Chosen():
+            raise Usage("a stored plan and options of a new one", wanted="either", todo="leave out one of them")
+        topic = read_topic(ctx)
+        name = topic.find(replay_id)
+        if name in topic.sessions:
+            run_plan(ctx, topic.sessions[name], topic, jobs)
+        stored = _projections(topic, name)
+    return run_projections(
+        ctx, conductor, stored, yes=yes, no_worker=no_worker, timeout_seconds=timeout_seconds, slot=slot
+    )
 
 
 def _no_sessions(given: Chosen) -> None:
@@ -184,96 +186,38 @@ def modes(ctx: Context) -> None:
         emit(ctx, [{"mode": mode, **actions} for mode, actions in MODES_TABLE.items()])
 
 
-def _find(ctx: Context, conductor: Conductor, given: str) -> StoredReplay:
-    """The one whose id is, or begins with, what was given. Raises NotFound, Usage."""
-    found = read_replays(ctx.kafka, ctx.prefix, conductor.store)
-    return found[one_match(given, list(reversed(found)), "replay")]
-
-
-def _plan(
-    ctx: Context, conductor: Conductor, start: str | None, mode: str | None, holes: tuple[str, ...], reason: str
-) -> StoredReplay:
-    if mode == "partial":
-        if start is None:
-            raise Usage("--mode partial without --from", wanted="a place to start from", todo="add --from PLACE")
-        note("partial: projection-only, from the place that was given")
-    target = full_target(ctx, parse_target(start or "earliest"))
-    return conductor.plan(target, [parse_hole(hole) for hole in holes], reason)
-
-
-def _follow(conductor: Conductor, stored: StoredReplay, timeout_seconds: float) -> StoredReplay:
-    note("the offsets are moved; to do the work: dalsegno worker run")
-    if timeout_seconds == 0:
-        return conductor.complete(stored)
-    with bars(f"replay {stored.plan.id}") as show:
-        return conductor.follow(stored, timeout_seconds=timeout_seconds, show=show)
-
-
-def _work(ctx: Context, conductor: Conductor, stored: StoredReplay, slot: int | None) -> StoredReplay:
-    """Be a worker of the group until the end bounds; whatever ends it is recorded."""
-    from dalsegno.cli.worker import worker_config
-    from dalsegno.streams.app import run_worker
-
-    try:
-        with bars(f"replay {stored.plan.id}") as show, _watch(conductor, stored, show):
-            run_worker(worker_config(ctx, slot), until=bounds_of(stored))
-    except Exception as error:
-        with suppress(DalsegnoError):  # the broker may be what failed; that must not hide why
-            conductor.fail(stored, error)
-        raise
-    return conductor.complete(stored)
-
-
-@contextmanager
-def _watch(conductor: Conductor, stored: StoredReplay, show: Callable[[list[Progress]], None]) -> Iterator[None]:
-    """Show the progress."""
-    before, said = dict[int, int](), dict[int, str]()
-
-    def look() -> None:
-        nonlocal before
-        # What is wrong with the broker the worker itself says; here it only means that nothing is shown.
-        with suppress(DalsegnoError):
-            now = conductor.progress(stored)
-            show(now)
-            still = [part for part in now if before.get(part.partition) == part.position]
-            before = {part.partition: part.position for part in now}
-            for number, reason in conductor.pinned(still).items():
-                if said.get(number) != reason:
-                    said[number] = reason
-                    note(f"partition {number} waits: {reason}")
-
-    with meanwhile(look, LOOK_SECONDS, "dalsegno-progress"):
-        yield
+def _projections(topic: Topic, name: str) -> StoredReplay:
+    if name not in topic.projections:
+        raise Usage(f"{name} is a replay of sessions", wanted="a plan", todo="see 'dalsegno replay show'")
+    return topic.projections[name]
 
 
 @command.command("list", epilog="Example: dalsegno replay list -o json")
 @pass_context
 def list_(ctx: Context) -> None:
-    """List plans and replays, newest first; those of sessions where they were recorded."""
-    conductor = conductor_of(ctx)
-    found = read_replays(ctx.kafka, ctx.prefix, conductor.store)
-    rows = [summary(conductor.complete(stored)) for stored in found.values()]
-    rows += [kept_row(id, kept) for id, kept in _kept(ctx).items()]
+    """List plans and replays, newest first."""
+    conductor, topic = conductor_of(ctx), read_topic(ctx)
+    rows = [summary(conductor.complete(stored)) for stored in topic.projections.values()]
+    rows += [plan_row(stored, topic) for stored in topic.sessions.values()]
+    rows += [kept_row(id, kept) for id, kept in topic.kept.items() if not topic.is_of_plan(id)]
     emit(ctx, sorted(rows, key=lambda row: str(row["created"]), reverse=True), _LIST)
-
-
-def _kept(ctx: Context) -> dict[str, Kept]:
-    return parse_kept(read_compacted(ctx.kafka, replays_topic(ctx.prefix), READ_TIMEOUT_SECONDS))
 
 
 @command.command(epilog="Example: dalsegno replay show r20261129-193000-1a2b3c4d")
 @click.argument("replay_id", metavar="ID")
 @pass_context
 def show(ctx: Context, replay_id: str) -> None:
-    """Show a plan, and how far its run has come; of a replay of a session what differed."""
-    conductor = conductor_of(ctx)
-    plans = read_replays(ctx.kafka, ctx.prefix, conductor.store)
-    kept = _kept(ctx)
-    name = one_match(replay_id, list(reversed([*plans, *kept])), "replay")
-    if name in kept:
-        show_kept(ctx, name, kept[name])
+    """Show a plan, and how far its run has come; of one of its sessions (ID.NUMBER) what differed."""
+    topic = read_topic(ctx)
+    name = topic.find(replay_id)
+    if name in topic.kept:
+        show_kept(ctx, name, topic.kept[name])
         return
-    stored = conductor.complete(plans[name])
+    if name in topic.sessions:
+        show_plan_of_sessions(ctx, topic.sessions[name], topic)
+        return
+    conductor = conductor_of(ctx)
+    stored = conductor.complete(topic.projections[name])
     whole = document(stored)
     now = conductor.progress(stored) if stored.runs else []
     pinned = conductor.pinned(now)
@@ -303,8 +247,14 @@ def cancel(ctx: Context, replay_id: str, yes: bool) -> None:
 
     The group must be empty. What readers see does not change.
     """
-    conductor = conductor_of(ctx)
-    stored = _find(ctx, conductor, replay_id)
-    name = stored.plan.id
+    topic = read_topic(ctx)
+    name = topic.find(replay_id)
+    if name not in topic.projections:
+        raise Usage(
+            f"{name} is a replay of sessions",
+            wanted="one of projections",
+            todo="stop its process: nothing half is kept",
+        )
+    conductor, stored = conductor_of(ctx), topic.projections[name]
     confirm(f"Cancel replay {name} ({stored.state.lower()})?", name=name, records=0, yes=yes)
     emit(ctx, summary(conductor.cancel(stored)))

@@ -14,6 +14,8 @@ from dalsegno.cli.session_fork import parse_label
 from dalsegno.errors import Usage
 from dalsegno.model.ids import SEQ_MAX
 from dalsegno.readers.datasets.choosing import Wanted
+from dalsegno.replay.modes import COMPRESSION
+from dalsegno.replay.strategy import Strategy
 
 SESSION_MODES: Final = ("full", "inference-skipping", "simulation")
 
@@ -44,7 +46,22 @@ _OPTIONS: Final = (
     ),
     click.option("--tools-from", multiple=True, metavar="CODE", help="The tools: a Python file, or module:name."),
     click.option(
-        "--approvals", type=click.Choice(["recorded", "deny"]), default="recorded", help="Whether leave of then counts."
+        "--approvals",
+        type=click.Choice(["recorded", "deny", "script"]),
+        default="recorded",
+        help="Whether leave of then counts; script: what people answer stands in a file.",
+    ),
+    click.option(
+        "--approvals-from",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Of --approvals script: rules of what people answer.",
+    ),
+    click.option(
+        "--compression",
+        type=click.Choice(["recorded", "recompute"]),
+        help="Whether what was compressed then is taken where rule and items are the same, or compressed again "
+        "(default: recorded in mode full, else recompute).",
     ),
     click.option(
         "--on-miss",
@@ -62,27 +79,48 @@ _OPTIONS: Final = (
 
 
 class Chosen(NamedTuple):
-    """What the options say of a replay of sessions."""
+    """What the options say of a replay of sessions; without any, what they say where none is given."""
 
-    sessions: tuple[str, ...]
-    workflow: str | None
-    labels: tuple[str, ...]
-    everything: bool
-    until: int | None
-    inference: Any
-    tools: Any
-    tools_from: tuple[str, ...]
-    approvals: Any
-    on_miss: Any
-    providers: tuple[str, ...]
-    model: str | None
-    policy: Path | None
-    workflow_file: Path | None
+    sessions: tuple[str, ...] = ()
+    workflow: str | None = None
+    labels: tuple[str, ...] = ()
+    everything: bool = False
+    until: int | None = None
+    inference: Any = "recorded"
+    tools: Any = "receipts"
+    tools_from: tuple[str, ...] = ()
+    approvals: Any = "recorded"
+    approvals_from: Path | None = None
+    compression: Any = None
+    on_miss: Any = "fail"
+    providers: tuple[str, ...] = ()
+    model: str | None = None
+    policy: Path | None = None
+    workflow_file: Path | None = None
 
     @property
     def named(self) -> bool:
         """Whether any session is meant."""
         return bool(self.sessions or self.workflow or self.labels or self.everything)
+
+    def strategy(self, mode: str) -> Strategy:
+        return Strategy(
+            mode=mode,
+            inference=self.inference,
+            tools=self.tools,
+            approvals=self.approvals,
+            compression=self.compression or COMPRESSION[mode],
+            on_miss=self.on_miss,
+        )
+
+    @property
+    def what_if(self) -> bool:
+        """Whether other documents decide."""
+        return not (self.policy is None and self.workflow_file is None and self.model is None)
+
+    def forks(self, mode: str) -> bool:
+        """Whether forks are written: where a full replay asks anybody again, or decides by other documents."""
+        return mode == "full" and (self.inference != "recorded" or self.what_if)
 
     @property
     def wanted(self) -> Wanted:
@@ -117,7 +155,11 @@ def check_chosen(mode: str, given: Chosen) -> None:
     asks = given.inference != "recorded"
     if asks and not given.providers:
         raise Usage(f"--inference {given.inference} without a model", wanted="--provider [NAME=]KIND:VALUE")
-    if mode == "inference-skipping" and asks:
+    if (given.approvals == "script") != (given.approvals_from is not None):
+        raise Usage(
+            "one of --approvals script and --approvals-from", wanted="both, or neither", todo="add the other one"
+        )
+    if mode == "inference-skipping" and (asks or given.approvals != "recorded"):
         raise Usage("--mode inference-skipping takes everything from the record", wanted="--mode full or simulation")
 
 

@@ -11,6 +11,7 @@ from dalsegno.cli.output import emit
 from dalsegno.cli.times import iso
 from dalsegno.replay.session_records import Kept
 
+_ASKED = ("inference", "tools", "compression", "on_miss", "to_seq", "code_version")
 _COLUMNS = ("number", "seq", "domain_id", "kind", "aspect")
 
 
@@ -33,14 +34,15 @@ def show_kept(ctx: Context, id: str, kept: Kept) -> None:
     completed = kept.completed or {}
     found = {
         **kept_row(id, kept),
-        **{name: kept.started[name] for name in ("inference", "tools", "on_miss", "to_seq", "code_version")},
+        **{name: kept.started[name] for name in _ASKED},
         **{name: completed.get(name) for name in ("compared", "diverged", "error")},
     }
     differences = [{name: each[name] for name in _COLUMNS} for each in kept.differences]
+    actions = {each["what"]: each["action"] for each in kept.started["actions"]}
     if ctx.output != "text":
-        emit(ctx, {**found, "differences": differences})
+        emit(ctx, {**found, "actions": actions, "differences": differences})
         return
-    emit(ctx, found)
+    emit(ctx, {**found, **actions})
     if differences:
         click.echo()
         emit(ctx, differences, _COLUMNS)

@@ -56,7 +56,8 @@ def _said(result: Replayed) -> str:
     counts = result.counts
     numbers = (
         ("exact", counts.exact), ("inexact", counts.inexact), ("asked again", counts.rerun),
-        ("simulated", counts.simulated), ("missed", counts.missed), ("left over", result.left_over),
+        ("simulated", counts.simulated), ("compressions reused", counts.reused), ("missed", counts.missed),
+        ("left over", result.left_over),
     )  # fmt: skip
     parts += [f"{number} {what}" for what, number in numbers if number]
     return ", ".join(parts)

@@ -9,14 +9,17 @@ from dalsegno.errors import NotReconstructable
 from dalsegno.harness.conductor import Conductor, Store
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.writers import Recorder
+from dalsegno.model.events import NewEvent
+from dalsegno.model.forking import Boundary
 from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
-from dalsegno.orchestration.decider import MemoryContents
+from dalsegno.orchestration.decider import MemoryContents, World
 from dalsegno.replay.check import Override
-from dalsegno.replay.rerun import Rerun, Runner, Strategy
+from dalsegno.replay.rerun import Rerun, Runner
 from dalsegno.replay.serving import Recording
+from dalsegno.replay.strategy import Strategy
 
-STRATEGY: Final = Strategy(mode="simulation", inference="recorded", tools="receipts", on_miss="stop")
+STRATEGY: Final = Strategy(mode="simulation", compression="recompute", on_miss="stop")
 
 
 def decide_again(history: Sequence[Event], contents: Store | None = None) -> tuple[list[Event], Rerun]:
@@ -37,6 +40,18 @@ def own_start(history: Sequence[Event]) -> int:
     return starts[-1]
 
 
+def place_behind(history: Sequence[Event], boundary: Boundary) -> int:
+    """The place in a history behind the event that a fork of it goes on from. Raises NotReconstructable."""
+    for place, event in enumerate(history, 1):
+        if (event.session_id, event.seq) == (boundary.session_id, boundary.at.seq):
+            return place
+    raise NotReconstructable(
+        f"seq {boundary.at.seq} of {boundary.session_id} is not in the history of its fork",
+        wanted="the event that the fork goes on from",
+        seq=boundary.at.seq,
+    )
+
+
 def runner_from(
     before: Sequence[Event],
     recording: Recording,
@@ -46,6 +61,7 @@ def runner_from(
     contents: Store | None = None,
     override: Override | None = None,
     step: Callable[[Event], None] | None = None,
+    people: Callable[[World], NewEvent | None] | None = None,
 ) -> Runner:
     """A run in memory that goes on behind these events, which are taken as they are."""
     conductor = Conductor(
@@ -53,7 +69,10 @@ def runner_from(
         MemoryContents() if contents is None else contents,
     )
     conductor.take_in(before)
-    return Runner(conductor, recording, strategy, ports, override=override, effects=recording.effects, step=step)
+    return Runner(
+        conductor, recording, strategy, ports,
+        override=override, effects=recording.effects, step=step, people=people,
+    )  # fmt: skip
 
 
 def _as_one(events: Sequence[Event]) -> list[Event]:

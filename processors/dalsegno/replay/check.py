@@ -34,11 +34,14 @@ from dalsegno.orchestration.documents import Configuration, HarnessBuild
 from dalsegno.projections.decider.fold import fold_event
 from dalsegno.projections.decider.rendering import BUILDER_VERSION
 from dalsegno.projections.decider.table import MemoryRows
+from dalsegno.replay.compressions import Compressions
 from dalsegno.replay.divergence import ABSENT, Ancestor, Divergence, DivergenceKind, FieldDifference, compare_payloads
 from dalsegno.replay.subjects import FIELD, subject
 
 MAY_HAVE_DUE: Final = frozenset({"SessionRecovered", "SessionForked", "SessionCreated"})
 """Before these anything may be due: a writer crashed there, or a fork begins there."""
+VERSIONS: Final = {"decider": DECIDER_VERSION, "builder": BUILDER_VERSION, "cel": ENGINE}
+"""Of what decides in this build."""
 ANCESTORS: Final = 5
 LOOK_BACK: Final = 2_000
 """Events before one among which its causes are looked for."""
@@ -78,7 +81,7 @@ class Checked:
             "head": None if self.head_hash is None else self.head_hash.hex(),
             "configuration": None if self.configuration is None else self.configuration.hex(),
             "strategy": strategy,
-            "versions": {"decider": DECIDER_VERSION, "builder": BUILDER_VERSION, "cel": ENGINE},
+            "versions": VERSIONS,
         }
         return sha256(canonical(parts)).hexdigest()
 
@@ -86,7 +89,8 @@ class Checked:
 class Checker:
     """Takes the events of one session in order. ``first_seq``: decisions below it are folded, not compared.
 
-    ``override``: another configuration than the pinned one. ``keep``: how many divergences are kept whole.
+    ``override``: another configuration than the pinned one. ``reuse``: the text of a compression is taken as recorded
+    where its rule and its items are the same. ``keep``: how many divergences are kept whole.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Checker:
         first_seq: int = 1,
         override: Override | None = None,
         ignore: frozenset[str] = frozenset(),
+        reuse: bool = False,
         keep: int = 20,
     ) -> None:
         self.rows = MemoryRows() if rows is None else rows
@@ -107,6 +112,7 @@ class Checker:
         self._first_seq = first_seq
         self._override = override
         self._ignore = ignore
+        self._reuse = reuse
         self._keep = keep
         self._before: deque[tuple[int, str, str, str | None, str | None]] = deque(maxlen=LOOK_BACK)
 
@@ -170,7 +176,7 @@ class Checker:
     def _decision(self, event: Event, world: World) -> None:
         about = subject(event)
         wanted = due(world)
-        decided = None if wanted is None else _body(payload(world, wanted))
+        decided = None if wanted is None else _body(self._made(event, world, wanted))
         self.result.compared += 1  # what could not be computed is not among them
         if wanted is None:
             self._diverged(event, self._kind("ORDER"), (FieldDifference("", event.body, ABSENT),), "nothing was due")
@@ -184,6 +190,13 @@ class Checker:
             self._diverged(event, self._kind(kind_of(event.type, fields)), fields, None)
         else:
             self.result.equal += 1
+
+    def _made(self, event: Event, world: World, wanted: Due) -> NewEvent:
+        made = payload(world, wanted)
+        recorded = Compressions()
+        if self._reuse:
+            recorded.record(event)
+        return recorded.reused(made, self.contents) or made
 
     def _fields(self, expected: Any, actual: Any) -> tuple[FieldDifference, ...]:
         return tuple(each for each in compare_payloads(expected, actual) if each.pointer not in self._ignore)

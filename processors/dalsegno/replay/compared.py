@@ -1,21 +1,22 @@
 """A run compared with the recording that it is of: by domain id, not by position. Pure.
 
-Decisions are compared, and answers of models that were asked the same. Where they were asked something else, the
-request is what differs.
+Decisions are compared, and facts that were made anew though the same was asked (``other_facts``). What differs behind
+such a fact follows from it: it is of the fact's kind, and names it as what led to it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.records import Event
 from dalsegno.replay.check import kind_of
-from dalsegno.replay.divergence import ABSENT, Divergence, DivergenceKind, FieldDifference, compare_payloads
-from dalsegno.replay.subjects import FIELD, subject
+from dalsegno.replay.divergence import ABSENT, Ancestor, Divergence, DivergenceKind, FieldDifference, compare_payloads
+from dalsegno.replay.other_facts import OtherFact, other_facts
+from dalsegno.replay.subjects import FACT, FIELD, fact_subject, identity, subject
 
 
 @dataclass
@@ -34,15 +35,24 @@ class Compared:
 Key = tuple[str, str, int]
 
 
-def _decisions(events: Iterable[Event]) -> dict[Key, Event]:
-    """Decisions by type, subject, and how often that pair came before (the attempts of one inference)."""
+class _Placed(NamedTuple):
+    """What differs, by its place in the recording: a fact stands before what follows from it."""
+
+    seq: int
+    decision: bool
+    found: Divergence | OtherFact
+
+
+def _by_identity(events: Iterable[Event]) -> dict[Key, Event]:
+    """Decisions and facts by what they have in common with another run's, and how often that came before (the attempts
+    of one inference)."""
     seen: dict[tuple[str, str], int] = defaultdict(int)
     found: dict[Key, Event] = {}
     for event in events:
-        if event.stub is None and event.type in FIELD:
-            about = subject(event)
-            seen[event.type, about] += 1
-            found[event.type, about, seen[event.type, about]] = event
+        which = None if event.stub is not None else identity(event)
+        if which is not None:
+            seen[which] += 1
+            found[(*which, seen[which])] = event
     return found
 
 
@@ -53,20 +63,32 @@ def compare_run(
     config: bool = False,
     ignore: frozenset[str] = frozenset(),
     open_end: bool = False,
+    missed: str | None = None,
 ) -> Compared:
     """``config``: the run had another configuration, by which differences are explained; ``ignore``: pointers that
-    differ for that alone, such as the policy's digest; ``open_end``: the recording goes no further, the run may."""
+    differ for that alone, such as the policy's digest; ``open_end``: the recording goes no further, the run may;
+    ``missed``: which fact the run ended without."""
     before, after = list(recorded), list(run)
-    expected, actual = _decisions(before), _decisions(after)
+    expected, actual = _by_identity(before), _by_identity(after)
+    end = max((event.seq for event in expected.values() if event.type in FIELD), default=0)
+    own: DivergenceKind = "CONFIG" if config else "CODE"
     result = Compared()
-    placed: list[tuple[int, Divergence]] = list(_other_answers(before, after))
-    last_seq, end = 0, max((event.seq for event in expected.values()), default=0)
+    placed = [_Placed(each.event.seq, False, each) for each in other_facts(before, after, config=config)]
+    placed += _in_the_run_alone(expected, actual, own, end if open_end else None)
+    ended = False
     for key, event in expected.items():
+        if event.type not in FIELD:
+            continue
         result.compared += 1
         other = actual.get(key)
         if other is None:
+            # Where nothing differs before it, it is the missing fact that the run did not come past.
+            ended = ended or (missed is not None and not placed)
             difference = (FieldDifference("", _said(event), ABSENT),)
-            placed.append((event.seq, _divergence(event, "CONFIG" if config else "CODE", difference, "not in the run")))
+            made = _divergence(event, "MISSING_RECORD" if ended else own, difference, "not in the run")
+            placed.append(
+                _Placed(event.seq, True, made._replace(because=f"the run ended: {missed}") if ended else made)
+            )
             continue
         found = compare_payloads(event.body, other.body)
         fields = tuple(each for each in found if each.pointer not in ignore)
@@ -74,49 +96,39 @@ def compare_run(
             result.equal += 1
             continue
         kind: DivergenceKind = "CONFIG" if config else kind_of(event.type, fields)
-        placed.append((event.seq, _divergence(event, kind, fields, None)))
-    for key, event in actual.items():
-        if key in expected:
-            last_seq = expected[key].seq
-            continue
-        if open_end and last_seq == end:
-            continue
-        difference = (FieldDifference("", ABSENT, _said(event)),)
-        made = _divergence(event, "CONFIG" if config else "CODE", difference, "in the run alone")
-        placed.append((last_seq + 1, made._replace(seq=last_seq + 1)))
-    placed.sort(key=lambda each: each[0])
-    result.divergences = [each for _, each in placed]
+        placed.append(_Placed(event.seq, True, _divergence(event, kind, fields, None)))
+    result.divergences = _explained(sorted(placed, key=lambda each: each[:2]))
     return result
 
 
-ANSWER: Final = ("complete", "output_digest", "finish_reasons", "tool_calls", "output")
-"""Of an answer, what decisions are made of; times, usage and cost differ each time."""
+def _in_the_run_alone(
+    expected: dict[Key, Event], actual: dict[Key, Event], kind: DivergenceKind, end: int | None
+) -> Iterable[_Placed]:
+    """Behind the last event that both have. ``end``: where the recording does, if the run may go on from there."""
+    last_seq = last_decision = 0
+    for key, event in actual.items():
+        if key in expected:
+            last_seq = expected[key].seq
+            last_decision = last_seq if event.type in FIELD else last_decision
+        elif event.type in FIELD and last_decision != end:
+            difference = (FieldDifference("", ABSENT, _said(event)),)
+            made = _divergence(event, kind, difference, "in the run alone")
+            yield _Placed(last_seq + 1, True, made._replace(seq=last_seq + 1))
 
 
-def _other_answers(recorded: Iterable[Event], run: Iterable[Event]) -> Iterator[tuple[int, Divergence]]:
-    """Output drift: the model was asked the same, and answered otherwise."""
-    expected, actual = _answers(recorded), _answers(run)
-    for id, (request, event) in expected.items():
-        if id not in actual or actual[id][0] != request:
-            continue
-        sides = [{name: each.body[name] for name in ANSWER} for each in (event, actual[id][1])]
-        fields = compare_payloads(*sides)
-        if fields:
-            yield event.seq, _divergence(event, "OUTPUT_DRIFT", fields, "the model was asked the same", id)
-
-
-def _answers(events: Iterable[Event]) -> dict[str, tuple[bytes | None, Event]]:
-    """By inference: the digest of what was asked, and the answer."""
-    asked: dict[str, bytes | None] = {}
-    found: dict[str, tuple[bytes | None, Event]] = {}
-    for event in events:
-        if event.stub is not None:
-            continue
-        if event.type == "InferenceRequested":
-            asked[event.body["inference_id"]] = event.body["request_digest"]
-        elif event.type == "InferenceCompleted":
-            id = event.body["inference_id"]
-            found[id] = (asked.get(id), event)
+def _explained(placed: Iterable[_Placed]) -> list[Divergence]:
+    cause: OtherFact | None = None
+    found: list[Divergence] = []
+    for each in placed:
+        if isinstance(each.found, OtherFact):
+            cause = each.found
+            if cause.fields:
+                found.append(_divergence(cause.event, cause.kind, cause.fields, cause.because))
+        elif cause is None:
+            found.append(each.found)
+        else:
+            led = Ancestor(cause.event.seq, cause.event.type, fact_subject(cause.event))
+            found.append(each.found._replace(kind=cause.kind, causes=(led,)))
     return found
 
 
@@ -126,14 +138,9 @@ def _said(event: Event) -> dict[str, Any]:
 
 
 def _divergence(
-    event: Event,
-    kind: DivergenceKind,
-    fields: tuple[FieldDifference, ...],
-    because: str | None,
-    about: str | None = None,
+    event: Event, kind: DivergenceKind, fields: tuple[FieldDifference, ...], because: str | None
 ) -> Divergence:
     class_ = CATALOGUE[event.type].cls
     assert class_ != "C"
-    return Divergence(
-        event.seq, event.type, class_, kind, subject(event) if about is None else about, fields, because, ()
-    )
+    about = fact_subject(event) if event.type in FACT else subject(event)
+    return Divergence(event.seq, event.type, class_, kind, about, fields, because, ())

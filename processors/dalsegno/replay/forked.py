@@ -24,8 +24,10 @@ from dalsegno.model.payloads import ForkPurpose
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument, pins
 from dalsegno.orchestration.decider import World
-from dalsegno.replay.rerun import Rerun, Runner, Strategy
+from dalsegno.replay.again import place_behind
+from dalsegno.replay.rerun import Rerun, Runner
 from dalsegno.replay.serving import Recording
+from dalsegno.replay.strategy import Strategy
 
 WITHOUT: Final = frozenset({"SessionRecovered"})
 """Not served into a fork: its writer did not crash there."""
@@ -64,7 +66,8 @@ def run_in_fork(
     with publisher.fork(parent_id, at, purpose=purpose, suffix=suffix, **options) as session:
         boundary = session.forked_at
         assert boundary is not None
-        before, behind = _split(parent, boundary)
+        place = place_behind(parent, boundary)
+        before, behind = parent[:place], parent[place:]
         conductor = Conductor(LogWriter(session), StoredContents(publisher.blobs))
         conductor.take_in(before)
         own = history(publisher, session.session_id, source)[len(before) :]
@@ -81,15 +84,3 @@ def run_in_fork(
             error.todo += f"; what was decided up to there stands in {session.session_id}"
             raise
     return Forked(session.session_id, boundary, behind, result, [*own, *result.events])
-
-
-def _split(events: Sequence[Event], boundary: Boundary) -> tuple[list[Event], list[Event]]:
-    """What the fork takes over, and what its parent has behind that."""
-    for place, event in enumerate(events, 1):
-        if (event.session_id, event.seq) == (boundary.session_id, boundary.at.seq):
-            return list(events[:place]), list(events[place:])
-    raise NotReconstructable(
-        f"seq {boundary.at.seq} of {boundary.session_id} is not in the history of its fork",
-        wanted="the event that the fork goes on from",
-        seq=boundary.at.seq,
-    )

@@ -9,60 +9,26 @@ The world is only what the caller hands in: without a provider no model can be a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
-
-import msgspec
+from typing import Any, Final
 
 from dalsegno.errors import InvalidEvent, NotReconstructable
 from dalsegno.harness.conductor import Conductor
+from dalsegno.harness.people import ScriptedPeople
 from dalsegno.harness.performing import Ports, act_of, intent_of
-from dalsegno.model import events as event_classes
 from dalsegno.model.events import NewEvent, Origin
-from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import World, configuration_in_force, next_decision
-from dalsegno.orchestration.recovery import resolutions
 from dalsegno.orchestration.work import Kind, Work, outstanding
-from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, CallState
+from dalsegno.projections.decider.rows import APPROVAL, CALL, REQUEST, CallState
 from dalsegno.replay.check import Override
-from dalsegno.replay.serving import (
-    BEGINNINGS,
-    EXACT,
-    INEXACT,
-    RESULTS,
-    CallKey,
-    Counts,
-    Effects,
-    Recording,
-    Served,
-    redirected,
-)
-
-Inference: TypeAlias = Literal["recorded", "rerun", "recorded-else-rerun", "scripted"]
-Tools: TypeAlias = Literal["receipts", "simulate", "execute"]
-OnMiss: TypeAlias = Literal["fail", "stop", "simulate"]
+from dalsegno.replay.served import fact, new_event, recovered
+from dalsegno.replay.serving import EXACT, INEXACT, RESULTS, CallKey, Counts, Effects, Recording, Served
+from dalsegno.replay.strategy import Strategy
+from dalsegno.replay.subjects import BEGINNINGS
 
 MAX_STEPS: Final = 1_000_000
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """Where facts come from. ``approvals``: recorded ones, or every one denied."""
-
-    mode: str = "full"
-    inference: Inference = "recorded"
-    tools: Tools = "receipts"
-    approvals: Literal["recorded", "deny"] = "recorded"
-    on_miss: OnMiss = "fail"
-
-    def __str__(self) -> str:
-        return (
-            f"{self.mode} inference={self.inference} tools={self.tools} approvals={self.approvals} "
-            f"on-miss={self.on_miss}"
-        )
 
 
 @dataclass
@@ -105,14 +71,10 @@ class Runner:
         self._step = step
         self._people = people
         self.result = Rerun()
-        self._held: Counter[str] = Counter()
-        if strategy.inference in ("rerun", "scripted"):
-            self._held.update(("InferenceCompleted", "InferenceFailed"))
-        if strategy.tools in ("simulate", "execute"):
-            self._held.update((*RESULTS, "ToolCallStarted"))
-        if strategy.approvals == "deny" or strategy.tools == "execute":
-            # An approval was given for effects of then; where tools run again, none of it counts.
-            self._held.update(("ApprovalGranted", "ApprovalDenied", "ApprovalExpired"))
+        self._reuse = strategy.compression == "recorded"
+        self._held = set(strategy.held)
+        if isinstance(people, ScriptedPeople) and people.answers_questions:
+            self._held.add("InputProvided")
 
     @property
     def world(self) -> World:
@@ -130,7 +92,9 @@ class Runner:
             if self._serve() or self._do_outstanding():
                 continue
             if result.stopped is None:
-                result.stopped = "nothing that was recorded fits what the session waits for"
+                if self._serve(wherever=True):
+                    continue
+                self._unanswered()
             break
         result.left_over = self._recording.left_over
         return result
@@ -142,11 +106,17 @@ class Runner:
             decision = next_decision(self.world)
             if decision is None:
                 return
-            self._append(decision)
+            self._append(self._reused(decision))
+
+    def _reused(self, decision: NewEvent) -> NewEvent:
+        recorded = self._recording.compressions.reused(decision, self.conductor.contents) if self._reuse else None
+        self.result.counts.reused += recorded is not None
+        return decision if recorded is None else recorded
 
     def _append(self, event: NewEvent, **how: Any) -> Event:
         appended = self.conductor.append(event, **how)
         self.result.events.append(appended)
+        self._recording.places.passed(appended)
         if appended.type == "ToolCallAuthorized":
             id = appended.body["tool_call_id"]
             call: CallState = self.conductor.rows.get((CALL, id))
@@ -160,8 +130,8 @@ class Runner:
 
     # --- (2) ----------------------------------------------------------------------------------------------------------
 
-    def _serve(self) -> bool:
-        served = self._recording.next(self.conductor.rows, self._keys, self._held)
+    def _serve(self, *, wherever: bool = False) -> bool:
+        served = self._recording.next(self.conductor.rows, self._keys, self._held, reuse=self._reuse, wherever=wherever)
         if served is None:
             return False
         if not served.exact and self._strategy.inference == "recorded-else-rerun" and not _is_result(served):
@@ -169,26 +139,20 @@ class Runner:
             return True
         event = served.event
         if event.type == "SessionRecovered":
-            return self._recover(served)
+            last = self.conductor.writer.last  # type: ignore[attr-defined]
+            self._append(recovered(event, self.conductor.rows, last), epoch=last.epoch + 1)
+            return True
         how: dict[str, Any] = {"actor": (event.meta.get("actor_kind", "UNKNOWN"), event.meta.get("actor_id", ""))}
         if event.type not in BEGINNINGS:
             kind = EXACT if served.exact else INEXACT
             how["origin"] = Origin(importer=kind, native_ref=f"{event.session_id}:{event.seq}", synthesized=False)
             self._count(served)
         try:
-            self._append(self._payload(served), **how)
+            self._append(fact(served, self.conductor.rows), **how)
         except InvalidEvent as error:
             self.result.inexact.append((event.seq, error.found))
             self.result.counts.missed += 1
         return True
-
-    def _payload(self, served: Served) -> NewEvent:
-        rows, attempt = self.conductor.rows, served.event.body.get("attempt", 0)
-        if served.event.type in RESULTS:
-            attempt = rows.get((CALL, served.target)).attempt
-        elif served.event.type in ("InferenceCompleted", "InferenceFailed"):
-            attempt = rows.get((INFERENCE, served.target)).attempt
-        return new_event(served.event.type, redirected(served, attempt))
 
     def _count(self, served: Served) -> None:
         if served.exact:
@@ -196,20 +160,6 @@ class Runner:
         else:
             self.result.counts.inexact += 1
             self.result.inexact.append((served.event.seq, served.why))
-
-    def _recover(self, served: Served) -> bool:
-        """A crash of then: what was open is settled anew, by what is open now. A crash comes in the midst of deciding:
-        what was asked for only behind it was not lost with it."""
-        lost = {(entry["kind"], bounded(entry["id"])) for entry in served.event.body["in_flight"]}
-        settled = {
-            each: how if each in lost else "KEEP_WAITING" for each, how in resolutions(self.conductor.rows).items()
-        }
-        last = self.conductor.writer.last  # type: ignore[attr-defined]
-        body = {name: value for name, value in served.event.body.items() if name != "meta"}
-        body["last_good"] = {"seq": last.seq, "hash": last.hash, "event_id": None}
-        body["in_flight"] = [{"kind": kind, "id": id, "resolution": how} for (kind, id), how in sorted(settled.items())]
-        self._append(new_event("SessionRecovered", body), epoch=last.epoch + 1)
-        return True
 
     # --- (3) ----------------------------------------------------------------------------------------------------------
 
@@ -226,7 +176,7 @@ class Runner:
         if answer is not None:
             self._append(answer, actor=("USER", "script"))
             return True
-        return self._deny(world) if self._held["ApprovalGranted"] else False
+        return self._deny(world) if self._strategy.denies else False
 
     def _do(self, work: Work, world: World) -> bool:
         ports = self._ports
@@ -262,8 +212,8 @@ class Runner:
 
     def _after_start(self, work: Work) -> bool:
         """A call was begun; what comes of it is served, or made."""
-        if not self._held["ToolReceiptRecorded"]:
-            if self._recorded_result_fits():
+        if "ToolReceiptRecorded" not in self._held:
+            if self._recording.has_result(self.conductor.rows, self._keys):
                 return True
             if self._strategy.on_miss != "simulate":
                 return self._missed(work, "the recording has no result of such a call")
@@ -273,11 +223,6 @@ class Runner:
         elif done:
             self.result.counts.simulated += 1
         return done
-
-    def _recorded_result_fits(self) -> bool:
-        probe = Recording(list(self._recording.queue), self._recording.calls)
-        found = probe.next(self.conductor.rows, self._keys, self._held)
-        return found is not None and found.event.type in RESULTS
 
     def _act(self, work: Work, world: World) -> bool:
         if self._ports is None:
@@ -306,21 +251,34 @@ class Runner:
                 return True
         return False
 
+    def _unanswered(self) -> None:
+        """Nothing is left to do but to wait, and nobody comes."""
+        rows = self.conductor.rows
+        asked = {**rows.family(APPROVAL), **rows.family(REQUEST)}
+        waits_for = next((id for id, each in sorted(asked.items()) if each.phase == "OPEN"), None)
+        if waits_for is not None:
+            self._miss(f"nobody answers {waits_for}", waits_for)
+        else:
+            self.result.stopped = "nothing that was recorded fits what the session waits for"
+
     def _missed(self, work: Work, why: str) -> bool:
+        self._miss(f"{work.kind.value} of {work.id}: {why}", work.id)
+        return False
+
+    def _miss(self, said: str, about: str) -> None:
         if self._recording.is_over:
             self.result.stopped = "the recording ends here"
-            return False
+            return
         self.result.counts.missed += 1
-        said = f"{work.kind.value} of {work.id}: {why}"
+        self.result.stopped = said
         if self._strategy.on_miss == "fail":
             raise NotReconstructable(
                 said,
                 wanted="a recorded fact, or a strategy that makes one",
                 todo="use --on-miss stop, or another source for it",
-                subject=work.id,
+                subject=about,
+                missed=1,
             )
-        self.result.stopped = said
-        return False
 
 
 def _is_result(served: Served) -> bool:
@@ -333,13 +291,3 @@ class _NoClock:
 
 
 _NOTHING: Final = Ports(clock=_NoClock())
-
-
-def new_event(type_: str, body: Mapping[str, Any]) -> NewEvent:
-    """A recorded payload as an event to append."""
-    class_ = getattr(event_classes, type_)
-    names = set(class_.__struct_fields__)
-    made: NewEvent = msgspec.convert(
-        {name: value for name, value in body.items() if name in names}, class_, builtin_types=(bytes,), strict=False
-    )
-    return made

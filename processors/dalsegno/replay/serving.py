@@ -3,22 +3,25 @@
 Inferences are found by domain id and checked by request digest. A tool's result is exact if the call is of the same
 turn, tool and effective arguments, and the calls authorised before that may have had an effect are the same ones; else
 a result of the same tool and arguments is inexact. Answers of people are found by approval or request id and checked by
-the digest of what was shown. What nobody asked for is served in its turn.
+the digest of what was shown. What nobody asked for comes where it came: behind what it followed (``places``).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dalsegno.model.lifecycle.state import ENDED, bounded
 from dalsegno.model.lifecycle.tables import STATUS_AFTER
 from dalsegno.model.records import Event
 from dalsegno.projections.decider.rows import APPROVAL, CALL, INFERENCE, REQUEST, VALIDATION, CallState
 from dalsegno.projections.decider.table import MemoryRows
+from dalsegno.replay.compressions import Compressions
+from dalsegno.replay.places import Places
+from dalsegno.replay.subjects import BEGINNINGS, FACT, fact_subject
 
 EXACT: Final = "replay/exact"
 INEXACT: Final = "replay/inexact"
@@ -32,24 +35,8 @@ UNSOLICITED: Final = frozenset(
 )  # fmt: skip
 """What comes by itself."""
 RESULTS: Final = frozenset({"ToolReceiptRecorded", "ToolCallFailed", "SubSessionEnded"})
-BEGINNINGS: Final = frozenset({"StageStarted", "ToolCallStarted"})
-PEOPLE: Final = frozenset({"ApprovalGranted", "ApprovalDenied", "ApprovalExpired", "InputProvided"})
-
-_SUBJECT: Final = {
-    "StageStarted": "stage_id",
-    "ToolCallStarted": "tool_call_id",
-    "InferenceCompleted": "inference_id",
-    "InferenceFailed": "inference_id",
-    "ToolReceiptRecorded": "tool_call_id",
-    "ToolCallFailed": "tool_call_id",
-    "SubSessionEnded": "tool_call_id",
-    "ApprovalGranted": "approval_id",
-    "ApprovalDenied": "approval_id",
-    "ApprovalExpired": "approval_id",
-    "InputProvided": "request_id",
-    "ContextItemRetrieved": "item_id",
-    "VerdictReported": "validation_id",
-}
+ANSWERS: Final = frozenset({"InferenceCompleted", "InferenceFailed"})
+LEAVE: Final = frozenset({"ApprovalGranted", "ApprovalDenied", "ApprovalExpired"})
 
 
 def served_as(event: Event) -> str | None:
@@ -79,13 +66,14 @@ class Served(NamedTuple):
 
 @dataclass
 class Counts:
-    """Where facts of a run came from. ``rerun``: a model was asked, or a tool executed."""
+    """Where facts of a run came from. ``rerun``: a model was asked, or a tool executed; ``reused``: compressions."""
 
     exact: int = 0
     inexact: int = 0
     rerun: int = 0
     simulated: int = 0
     missed: int = 0
+    reused: int = 0
 
     @property
     def tainted(self) -> bool:
@@ -123,6 +111,9 @@ class Recording:
     effects: Effects = field(default_factory=Effects)
     """Of the calls that were authorised before the run's start."""
 
+    places: Places = field(default_factory=Places)
+    compressions: Compressions = field(default_factory=Compressions)
+
     unended: bool = False
     """The recorded session had not ended: where everything was served, nothing is missing."""
 
@@ -138,8 +129,10 @@ class Recording:
         effects.add_all(found.effects)
         for event in behind:
             found._learn(event, asked, effects)
-            if event.stub is None and (event.type in UNSOLICITED or event.type in _SUBJECT):
-                found.queue.append(event)
+            if event.stub is None:
+                found.places.record(event)
+                if event.type in UNSOLICITED or event.type in FACT:
+                    found.queue.append(event)
             last = event
         found.unended = last is not None and STATUS_AFTER.get(last.type) not in ENDED
         return found
@@ -148,6 +141,7 @@ class Recording:
         if event.stub is not None:
             return
         body = event.body
+        self.compressions.record(event)
         if event.type == "ToolCallRequested":
             asked[body["tool_call_id"]] = (body["name"], body["effect"])
         elif event.type == "ToolCallAuthorized":
@@ -162,30 +156,51 @@ class Recording:
         elif event.type == "ApprovalRequested":
             self.shown[body["approval_id"]] = body["arguments_digest"]
 
-    def next(self, rows: MemoryRows, keys: dict[str, CallKey], held: Counter[str] | None = None) -> Served | None:
+    def next(
+        self,
+        rows: MemoryRows,
+        keys: dict[str, CallKey],
+        held: Collection[str] = (),
+        *,
+        reuse: bool = False,
+        wherever: bool = False,
+    ) -> Served | None:
         """The first recorded event that can be delivered now; it is taken out. ``keys``: of this run's calls;
-        ``held``: types that are not to be served."""
+        ``held``: types that are not to be served; ``reuse``: what a model said for a compression is served to one of
+        the same key all the same; ``wherever``: what comes by itself comes though the run is not where it came."""
         open_calls = _open_calls(rows, keys)
         for place, event in enumerate(self.queue):
-            if held is not None and event.type in held:
+            summary = None
+            if reuse and event.type in ANSWERS:
+                summary = self.compressions.answers(event.body["inference_id"], rows)
+            if summary is not None:
+                served = self._inference(event, summary, rows)
+            elif event.type in held:
                 continue
-            served = self._fits(event, rows, keys, open_calls)
+            elif event.type not in UNSOLICITED:
+                served = self._fits(event, rows, keys, open_calls)
+            else:
+                served = Served(event, "", True) if wherever or self.places.is_reached(event) else None
             if served is not None:
                 del self.queue[place]
                 return served
         return None
 
+    def has_result(self, rows: MemoryRows, keys: dict[str, CallKey]) -> bool:
+        """Whether a result of a call that is open now was recorded."""
+        open_calls = _open_calls(rows, keys)
+        results = (event for event in self.queue if event.type in RESULTS)
+        return any(self._result(event, fact_subject(event), keys, open_calls) for event in results)
+
     def _fits(
         self, event: Event, rows: MemoryRows, keys: dict[str, CallKey], open_calls: dict[tuple[str, bytes], list[str]]
     ) -> Served | None:
-        if event.type in UNSOLICITED:
-            return Served(event, "", True)
-        id = bounded(event.body[_SUBJECT[event.type]] or "")
+        id = bounded(fact_subject(event))
         head = rows.head_row
         assert head is not None
         if event.type == "StageStarted":
             return Served(event, id, True) if head.stage == id and head.stage_phase == "SCHEDULED" else None
-        if event.type in ("InferenceCompleted", "InferenceFailed"):
+        if event.type in ANSWERS:
             return self._inference(event, id, rows)
         if event.type == "ToolCallStarted":
             call = rows.get((CALL, id))
@@ -193,7 +208,7 @@ class Recording:
             return Served(event, id, True) if begins and keys.get(id) == self.calls.get(id) else None
         if event.type in RESULTS:
             return self._result(event, id, keys, open_calls)
-        if event.type in PEOPLE and event.type != "InputProvided":
+        if event.type in LEAVE:
             return self._answer(event, id, rows)
         family = VALIDATION if event.type == "VerdictReported" else REQUEST
         row = rows.get((family, id))
@@ -256,13 +271,3 @@ def _open_calls(rows: MemoryRows, keys: dict[str, CallKey]) -> dict[tuple[str, b
         if call.phase in ("STARTED", "UNRESOLVED", "ATTEMPT_FAILED") and id in keys:
             found[keys[id].name, keys[id].arguments].append(id)
     return found
-
-
-def redirected(served: Served, attempt: int) -> dict[str, Any]:
-    """The event's payload for the call or the inference that it is served to, and its attempt there."""
-    body = {name: value for name, value in served.event.body.items() if name != "meta"}
-    if served.event.type in RESULTS:
-        body["tool_call_id"] = served.target
-    if "attempt" in body:
-        body["attempt"] = attempt
-    return body

@@ -1,6 +1,7 @@
 """Replays of sessions as records of ``<prefix>.replays``: begun, each difference or inexact result, the end. Pure.
 
 Keys: ``<replay id>:started:0``, ``<replay id>:diverged:<n>``, ``<replay id>:completed:0``; a replay is of one session.
+The last one has the whole result: only with it is a replay over, whatever an interruption left.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import rfc8785
 
 from dalsegno import __version__
 from dalsegno.errors import RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
+from dalsegno.model.events import Blob
 from dalsegno.replay.divergence import ABSENT, Divergence, plain
-from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.modes import actions
 from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.strategy import Strategy
 
-_MODES: Final = {"full": "FULL", "inference-skipping": "INFERENCE_SKIPPING", "simulation": "SIMULATION"}
+MODES: Final = {"full": "FULL", "inference-skipping": "INFERENCE_SKIPPING", "simulation": "SIMULATION"}
 
 
 class Told(NamedTuple):
-    """``started_at``, ``ended_at``: microseconds since 1970; ``start``, ``until``: as asked for."""
+    """``started_at``, ``ended_at``: microseconds since 1970; ``start``, ``until``: as asked for; ``fork``: it was
+    to be written as one; ``inputs``: hex, of ``session_results.inputs_of``."""
 
     id: str
     strategy: Strategy
@@ -33,14 +38,23 @@ class Told(NamedTuple):
     ended_at: int
     start: int | None = None
     until: int | None = None
+    fork: bool = False
+    inputs: str | None = None
 
 
-def records_of(told: Told, result: Replayed) -> Iterator[tuple[str, bytes]]:
-    """Keys and values, in the order in which they are written."""
+def records_of(
+    told: Told, result: Replayed, blob: Blob | None = None, before: Kept | None = None
+) -> Iterator[tuple[str, bytes | None]]:
+    """Keys and values, in the order in which they are written. ``blob``: the whole result; ``before``: what the topic
+    holds of an earlier replay with this id, which is taken out."""
+    differences = list(_differences(result))
+    for old in () if before is None else before.differences:
+        if old["number"] > len(differences):
+            yield f"{told.id}:diverged:{old['number']}", None
     strategy = told.strategy
     started = {
         "replay_id": told.id,
-        "mode": _MODES[result.mode],
+        "mode": MODES[result.mode],
         "session_id": result.session_id,
         "from_seq": told.start,
         "to_seq": told.until,
@@ -50,12 +64,13 @@ def records_of(told: Told, result: Replayed) -> Iterator[tuple[str, bytes]]:
         "inference": _symbol(strategy.inference),
         "tools": _symbol(strategy.tools),
         "on_miss": _symbol(strategy.on_miss),
-        "compression": "RECOMPUTE",
+        "compression": "RECORDED" if strategy.compression == "recorded" else "RECOMPUTE",
         "started_at": told.started_at,
         "started_by": told.by,
+        "actions": [{"what": what, "action": action} for what, action in actions(strategy, fork=told.fork).items()],
     }
     yield f"{told.id}:started:0", encode_record("ReplayStarted", started)
-    for number, each in enumerate(_differences(result), 1):
+    for number, each in enumerate(differences, 1):
         record = {"replay_id": told.id, "number": number, "session_id": result.session_id, "detail": None, **each}
         yield f"{told.id}:diverged:{number}", encode_record("ReplayDiverged", record)
     error = result.stopped if result.unreconstructable is None else result.unreconstructable[1]
@@ -68,6 +83,8 @@ def records_of(told: Told, result: Replayed) -> Iterator[tuple[str, bytes]]:
         "diverged": result.diverged,
         "completed_at": told.ended_at,
         "error": error,
+        "result": None if blob is None else msgspec.structs.asdict(blob),
+        "inputs": None if told.inputs is None else bytes.fromhex(told.inputs),
     }
     yield f"{told.id}:completed:0", encode_record("ReplayCompleted", completed)
 
@@ -110,6 +127,12 @@ class Kept(NamedTuple):
     started: Mapping[str, Any]
     differences: Sequence[Mapping[str, Any]]
     completed: Mapping[str, Any] | None
+
+    @property
+    def inputs(self) -> str | None:
+        """Hex; None where it is not over, or was not kept whole."""
+        digest = None if self.completed is None or self.completed["result"] is None else self.completed["inputs"]
+        return None if digest is None else bytes(digest).hex()
 
     @property
     def state(self) -> str:

@@ -11,19 +11,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from dalsegno.errors import NotReconstructable
+from dalsegno.errors import DalsegnoError, NotReconstructable
 from dalsegno.harness.conductor import Store
 from dalsegno.harness.performing import Ports
+from dalsegno.model.events import NewEvent
 from dalsegno.model.forking import Boundary, fork_point
 from dalsegno.model.records import Event
-from dalsegno.orchestration.decider import configuration_in_force
-from dalsegno.replay.again import own_start, runner_from
+from dalsegno.orchestration.configuration import PinnedDocument
+from dalsegno.orchestration.decider import World, configuration_in_force
+from dalsegno.replay.again import own_start, place_behind, runner_from
 from dalsegno.replay.check import Checked, Checker, Override, configuration_digest, other_versions
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import Divergence
 from dalsegno.replay.observed import check_observed
-from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.rerun import Rerun
 from dalsegno.replay.serving import Counts, Recording
+from dalsegno.replay.strategy import Strategy
 
 Mode: TypeAlias = Literal["full", "inference-skipping", "simulation"]
 Verdict: TypeAlias = Literal["EQUAL", "DIVERGED", "NOT_COMPARED"]
@@ -36,13 +39,14 @@ KEPT: Final = 20
 @dataclass
 class Replayed:
     """``verdict`` NOT_COMPARED: no decision could be. ``left_over``: recorded results that nothing asked for.
-    ``identity``: "" where anybody was asked."""
+    ``identity``: "" where anybody was asked. ``head``: the hash, in hex, of the last event that the session had."""
 
     session_id: str
     mode: str
     strategy: str
     verdict: Verdict = "NOT_COMPARED"
     identity: str = ""
+    head: str = ""
     events: int = 0
     compared: int = 0
     equal: int = 0
@@ -64,6 +68,22 @@ class Replayed:
         """Recorded facts were served that are not exactly those of then."""
         return self.counts.tainted
 
+    def of_run(self, asked: Asked, recorded: Sequence[Event], run: Rerun, *, open_end: bool = False) -> Replayed:
+        """What a run of the events that were recorded came to. ``open_end``: the recording goes no further."""
+        compared = compare_run(
+            recorded,
+            run.events,
+            config=asked.decides_otherwise,
+            ignore=POLICY_DIGESTS if asked.decides_otherwise else frozenset(),
+            open_end=open_end,
+            missed=run.stopped if run.counts.missed else None,
+        )
+        self.counts, self.inexact, self.left_over = run.counts, run.inexact, len(run.left_over)
+        self.stopped = run.stopped
+        self.compared, self.equal = compared.compared, compared.equal
+        self.diverged, self.divergences = len(compared.divergences), compared.divergences[:KEPT]
+        return self.settle()
+
     def settle(self) -> Replayed:
         if self.diverged:
             self.verdict = "DIVERGED"
@@ -81,9 +101,10 @@ class Replayed:
             "unreconstructable_from": seq, "because": why, "what_if": self.what_if, "tainted": self.tainted,
             "served": {"exact": self.counts.exact, "inexact": self.counts.inexact},
             "rerun": self.counts.rerun, "simulated": self.counts.simulated, "missed": self.counts.missed,
+            "reused_compressions": self.counts.reused,
             "inexact": [{"seq": seq, "because": why} for seq, why in self.inexact],
             "left_over": self.left_over, "stopped": self.stopped, "fork": self.fork, "strategy": self.strategy,
-            "identity": self.identity, "divergences": [each.to_json() for each in self.divergences],
+            "identity": self.identity, "head": self.head, "divergences": [each.to_json() for each in self.divergences],
         }  # fmt: skip
 
 
@@ -96,12 +117,20 @@ class Asked:
     strategy: Strategy
     contents: Store | None = None
     override: Override | None = None
+    documents: Sequence[PinnedDocument] = ()
+    """Those that ``override`` decides by, for a fork to pin."""
     ports: Ports | None = None
+    people: Callable[[World], NewEvent | None] | None = None
     start: int = 1
     until: int | None = None
     step: Callable[[Event], None] | None = None
     changed: str = ""
-    """Says by which documents ``override`` decides: what a result follows from is in its identity."""
+    """Says by which documents ``override`` decides, and ``people``: what a result follows from is in its identity."""
+
+    @property
+    def decides_otherwise(self) -> bool:
+        """Whether another configuration than the pinned one decides."""
+        return self.override is not None
 
     @property
     def told(self) -> str:
@@ -144,6 +173,16 @@ def replay_session(asked: Asked) -> Replayed:
     return _run(asked)
 
 
+def ended_early(asked: Asked, error: DalsegnoError) -> Replayed:
+    """The answer for a session that an error ended: a miss, or what cannot be read or forked. Others go on."""
+    result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(asked.history), stopped=error.found)
+    result.fork, result.counts.missed = error.data.get("fork"), error.data.get("missed", 0)
+    seq = error.data.get("seq")
+    if seq is not None:
+        result.unreconstructable = (seq, error.found)
+    return result
+
+
 def is_decided(history: Sequence[Event]) -> bool:
     """Whether dalsegno's decider decided it (profile STRICT); other sessions are checked on what they say. One whose
     creation was erased may have been: it is not taken for one of the others."""
@@ -162,7 +201,8 @@ def _checked(asked: Asked) -> Replayed:
     checker = Checker(
         asked.contents,
         override=asked.override,
-        ignore=POLICY_DIGESTS if asked.override is not None else frozenset(),
+        ignore=POLICY_DIGESTS if asked.decides_otherwise else frozenset(),
+        reuse=asked.strategy.compression == "recorded",
         keep=KEPT,
     )
     checker.compare = place == 0
@@ -220,7 +260,7 @@ def _run(asked: Asked) -> Replayed:
     recording = Recording.of(behind, before)
     runner = runner_from(
         before, recording, asked.strategy, asked.ports,
-        contents=asked.contents, override=asked.override, step=asked.step,
+        contents=asked.contents, override=asked.override, step=asked.step, people=asked.people,
     )  # fmt: skip
     try:
         configuration_in_force(runner.conductor.rows, runner.conductor.contents)
@@ -228,23 +268,13 @@ def _run(asked: Asked) -> Replayed:
         result.unreconstructable = (behind[0].seq if behind else before[-1].seq, error.found)
         return result
     run = runner.run()
-    compared = compare_run(
-        behind,
-        run.events,
-        config=asked.override is not None,
-        ignore=POLICY_DIGESTS if asked.override is not None else frozenset(),
-        open_end=recording.unended,
-    )
-    result.counts, result.inexact, result.left_over = run.counts, run.inexact, len(run.left_over)
-    result.stopped = run.stopped
-    result.compared, result.equal = compared.compared, compared.equal
-    result.diverged, result.divergences = len(compared.divergences), compared.divergences[:KEPT]
+    result.of_run(asked, behind, run, open_end=recording.unended)
     given = runner.world.configuration
     result.what_if = other_versions(given.build)
     if not run.counts.rerun and not run.counts.simulated:  # else it follows from what was answered now, too
         plain = Checked(head_hash=history[-1].hash, configuration=configuration_digest(given.digests))
         result.identity = plain.identity(result.strategy)
-    return result.settle()
+    return result
 
 
 def _gap(history: Sequence[Event]) -> tuple[int, str] | None:
@@ -263,26 +293,7 @@ def _beginning(asked: Asked) -> tuple[int, int]:
     first = own_start(history)
     found = fork_point(history, asked.session_id, asked.start) if asked.own_start > first else None
     if isinstance(found, Boundary):
-        for place in range(first, len(history) + 1):
-            if (history[place - 1].session_id, history[place - 1].seq) == (found.session_id, found.at.seq):
-                return place, found.snapped_back
+        place = place_behind(history, found)
+        if place >= first:
+            return place, found.snapped_back
     return first, max(0, asked.own_start - first)
-
-
-# --- what it would cost -----------------------------------------------------------------------------------------------
-
-
-def plan_of(history: Sequence[Event], start: int = 1) -> dict[str, int]:
-    """What a replay from there would look at, and what asking the models again would take: the tokens and the cost that
-    were recorded."""
-    events = [event for event in history if event.stub is None and event.seq >= start]
-    answers = [event.body for event in events if event.type == "InferenceCompleted"]
-    usage = [body["usage"] for body in answers]
-    return {
-        "events": len(events),
-        "inferences": len(answers),
-        "tokens_in": sum(each["input"] or 0 for each in usage),
-        "tokens_out": sum(each["output"] or 0 for each in usage),
-        "cost_usd_micros": sum(body["cost_usd_micros"] or 0 for body in answers),
-        "tool_results": sum(event.type == "ToolReceiptRecorded" for event in events),
-    }

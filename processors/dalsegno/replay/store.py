@@ -29,6 +29,7 @@ from dalsegno.storage.object_store import Store
 READ_TIMEOUT_SECONDS = 30.0
 _JSON = "application/json"
 
+PROJECTION_ONLY = "PROJECTION_ONLY"
 PLANNED = "PLANNED"
 STARTED, RUNNING, COMPLETED, FAILED, CANCELLED = "STARTED", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"
 
@@ -99,7 +100,7 @@ def plan_record(plan: ReplayPlan, blob: Blob, created_at: int, by: str, reason: 
     record = {
         "replay_id": plan.id,
         "plan_digest": blob.digest,
-        "mode": "PROJECTION_ONLY",
+        "mode": PROJECTION_ONLY,
         "group": plan.group,
         "cluster_id": plan.cluster_id,
         "topic": plan.topic,
@@ -165,7 +166,7 @@ def parse_replays(table: Mapping[bytes, bytes], store: Store) -> dict[str, Store
     for key, value in table.items():
         try:
             kind, record = decode_record(value)
-            if kind == "ReplayPlan":
+            if kind == "ReplayPlan" and record["mode"] == PROJECTION_ONLY:
                 plans[record["replay_id"]] = _to_plan(record, store)
             elif kind == "ReplayRun":
                 runs[record["replay_id"]][int(key.rpartition(b":")[2])] = _to_run(record)

@@ -40,7 +40,42 @@ FIELD: Final[dict[str, str]] = {
 """Of each type of decision, the field that holds its subject; "" where it is about the session."""
 
 
+FACT: Final[dict[str, str]] = {
+    "StageStarted": "stage_id",
+    "ToolCallStarted": "tool_call_id",
+    "InferenceCompleted": "inference_id",
+    "InferenceFailed": "inference_id",
+    "ToolReceiptRecorded": "tool_call_id",
+    "ToolCallFailed": "tool_call_id",
+    "SubSessionEnded": "tool_call_id",
+    "ApprovalGranted": "approval_id",
+    "ApprovalDenied": "approval_id",
+    "ApprovalExpired": "approval_id",
+    "InputProvided": "request_id",
+    "ContextItemRetrieved": "item_id",
+    "VerdictReported": "validation_id",
+}
+"""Of each type of fact that something was waiting for, the field that holds what was waited for."""
+BEGINNINGS: Final = frozenset({"StageStarted", "ToolCallStarted"})
+"""That something was begun: waited for as a fact is, and no answer to anything."""
+
+
 def subject(event: Event) -> str:
     """The subject of a decision, as ``Due.subject``."""
     field = FIELD.get(event.type)
     return (event.body[field] or "") if field else ""
+
+
+def fact_subject(event: Event) -> str:
+    """What such a fact answers, or begins."""
+    return event.body[FACT[event.type]] or ""
+
+
+def identity(event: Event) -> tuple[str, str] | None:
+    """What two runs of the same session have in common with this event: a decision by its type and subject; a fact by
+    what it answers, however it does. None: of what comes by itself, and of the session's frame."""
+    if event.type in FIELD:
+        return event.type, subject(event)
+    if event.type in FACT:
+        return event.type if event.type in BEGINNINGS else FACT[event.type], fact_subject(event)
+    return None

@@ -27,8 +27,9 @@ from dalsegno.orchestration.configuration import documents
 from dalsegno.orchestration.decider import MemoryContents, World
 from dalsegno.orchestration.ports import Provider, Reporter, Retriever
 from dalsegno.orchestration.ports import Tools as ToolsPort
-from dalsegno.replay.rerun import Runner, Strategy
+from dalsegno.replay.rerun import Runner
 from dalsegno.replay.serving import Recording
+from dalsegno.replay.strategy import Strategy
 from dalsegno.storage.blobs import blob
 
 Script: TypeAlias = Sequence[Mapping[str, Any]] | Path | str | Provider

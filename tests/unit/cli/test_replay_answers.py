@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
-from dalsegno.cli import replay_sessions
+from dalsegno.cli import replaying
 from dalsegno.orchestration.documents import CompressionRule, Triggers
+from dalsegno.testing import MemoryLog, MemoryPublisher
 from dalsegno.testing.builder import SessionBuilder
 from decider_lab import Scene, stage
 from policy_lab import Calls
-from reader_lab import House
+from reader_lab import PREFIX, House
 from replay_lab import decided, records_of
 
 Say = Callable[..., tuple[str, str]]
@@ -57,7 +59,7 @@ def test_what_cannot_be_made_again_leaves_no_fork(house: House, say: Say, monkey
     def unwanted(*_: object, **__: object) -> None:
         raise AssertionError("a fork is begun")
 
-    monkeypatch.setattr(replay_sessions, "Publisher", unwanted)
+    monkeypatch.setattr(replaying, "Publisher", unwanted)
     (house.data.parent / "script.yaml").write_text("[]")
     house.shard([*marked().records, *Calls("s-3").asked("a").ran("a").records])
     again = ("full", "--inference", "rerun", "--provider", "scripted:script.yaml")
@@ -67,6 +69,72 @@ def test_what_cannot_be_made_again_leaves_no_fork(house: House, say: Say, monkey
         ("s-3", "NOT_COMPARED", None),
     ]
     assert found[1]["not_comparable"] == {"the session is not decided by a decider": 1}
+
+
+def missing(name: str) -> list[Any]:
+    """A session whose second answer nobody recorded."""
+    gone = [event for event in decided(3) if event.type == "InferenceCompleted"][1]
+    builder = SessionBuilder(name, profile="STRICT")
+    for event in decided(3):
+        if event.seq != gone.seq:
+            builder.append(event.type, **{field: value for field, value in event.body.items() if field != "meta"})
+    return list(builder.records)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("mode", ["full", "simulation"])
+def test_a_miss_is_its_sessions_result_and_the_others_are_replayed(
+    house: House, say: Say, mode: str, jobs: str
+) -> None:
+    house.shard([*missing("s-1"), *records_of("s-2", decided()).records, *missing("s-3")])
+    out, _ = say("-o", "json", *RUN, mode, "--all", "--jobs", jobs, code=1)
+    found = json.loads(out)
+    assert [(each["session"], each["verdict"]) for each in found] == [
+        ("s-1", "NOT_COMPARED"), ("s-2", "EQUAL"), ("s-3", "NOT_COMPARED"),
+    ]  # fmt: skip
+    assert found[0]["stopped"] == "INFER of work.1/t2/i: the recording has no answer for it"
+    assert found[0]["missed"] == 1
+    text, _ = say(*RUN, mode, "--all", "--jobs", jobs, code=1)
+    assert "stopped: INFER of work.1/t2/i" in text
+    say(*RUN, mode, "--all", "--bisect-exit", code=125)
+
+
+def test_a_miss_in_a_fork_is_its_sessions_result_and_names_the_fork(
+    house: House, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [*missing("s-1"), *records_of("s-2", decided()).records]
+    house.shard(records)
+    log = MemoryLog(partitions=1)
+    for record in records:
+        log.put(f"{PREFIX}.events", 0, record.key, record.value)
+    monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nowhere:1")
+    monkeypatch.setattr(replaying, "Publisher", lambda _, **options: MemoryPublisher(log, writer="r/1/a", **options))
+    (house.data.parent / "same.yaml").write_text("{name: same}")
+    found = json.loads(say("-o", "json", *RUN, "full", "--all", "--policy", "same.yaml", code=1)[0])
+    assert [(each["verdict"], each["fork"][:4]) for each in found] == [("NOT_COMPARED", "s-1~"), ("EQUAL", "s-2~")]
+    assert found[0]["stopped"].startswith("INFER of work.1/t2/i")
+
+
+@pytest.mark.parametrize("mode", ["full", "simulation"])
+def test_people_answer_as_a_script_says(house: House, say: Say, mode: str) -> None:
+    house.shard([*records_of("s-1", decided(approve=True)).records, *records_of("s-2", decided()).records])
+    script = house.data.parent / "people.yaml"
+
+    def answered(rules: str, code: int, *options: str) -> list[dict[str, Any]]:
+        script.write_text(rules)
+        scripted = ("--approvals", "script", "--approvals-from", str(script), *options)
+        return list(json.loads(say("-o", "json", *RUN, mode, "--all", *scripted, code=code)[0]))
+
+    granted = answered("- {tool: write, answer: grant}", 0)
+    assert [each["verdict"] for each in granted] == ["EQUAL", "EQUAL"]
+    assert granted[0]["left_over"] == 1, "the leave of then"
+    denied = answered("- {answer: deny}", 3, "--on-miss", "stop")
+    assert [each["verdict"] for each in denied] == ["DIVERGED", "EQUAL"]
+    first = denied[0]["divergences"][0]
+    assert (first["type"], first["kind"]) == ("ApprovalGranted", "CONFIG")
+    nobody = answered("- {tool: look, answer: grant}", 1)
+    assert [each["verdict"] for each in nobody] == ["NOT_COMPARED", "EQUAL"]
+    assert nobody[0]["stopped"] == "nobody answers work.1/t1/c1/a1"
 
 
 def test_git_bisect_is_told_the_same_or_differs(house: House, say: Say) -> None:

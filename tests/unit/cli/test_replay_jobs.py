@@ -9,24 +9,15 @@ from typing import Any
 
 import pytest
 
-from dalsegno.cli import replay_sessions
+from dalsegno.cli import replaying
 from dalsegno.cli.replay_jobs import FEW_SESSIONS, jobs_for, spread
 from dalsegno.errors import Failed, NotReconstructable
-from dalsegno.model.records import Event
 from dalsegno.replay.session_replay import Replayed
 from reader_lab import House
-from replay_lab import decided, dying, failing, records_of
+from replay_lab import altered, decided, dying, failing, records_of
 
 Say = Callable[..., tuple[str, str]]
 MODE = ("replay", "run", "--mode", "inference-skipping", "--all")
-
-
-def altered(events: list[Event]) -> list[Event]:
-    """Another decision than the decider's stands in the recording."""
-    for event in events:
-        if event.type == "PolicyEvaluated":
-            event.body["explanation"] = "because"
-    return events
 
 
 @pytest.fixture
@@ -61,7 +52,7 @@ def test_few_sessions_are_replayed_here_and_more_on_every_core(monkeypatch: pyte
 def test_an_interrupted_replay_shows_no_half_result_and_says_how_far_it_was(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replay: Any = replay_sessions.replay_session
+    replay: Any = replaying.replay_session
 
     def interrupted(asked: Any) -> Replayed:
         if asked.session_id == "s-03":
@@ -69,7 +60,7 @@ def test_an_interrupted_replay_shows_no_half_result_and_says_how_far_it_was(
         found: Replayed = replay(asked)
         return found
 
-    monkeypatch.setattr(replay_sessions, "replay_session", interrupted)
+    monkeypatch.setattr(replaying, "replay_session", interrupted)
     for output in ("text", "json", "jsonl"):
         out, err = say("-o", output, *MODE, "--jobs", "1", code=130)
         assert out == ""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
-from dalsegno.cli import replay
+from dalsegno.cli import replay_topic
 from dalsegno.replay.divergence import Divergence, FieldDifference
-from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.modes import MODES
 from dalsegno.replay.session_records import Told, records_of
 from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.strategy import Strategy
 
 Say = Callable[..., tuple[str, str]]
 
@@ -34,10 +34,8 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, bytes]:
         *list(records_of(Told("x-3", strategy, "maria", 2_000_000, 4_000_000), Replayed("s-3", "full", "")))[:1],
         ("damaged:started:0", b"\x00"),
     ]
-    table = {key.encode(): value for key, value in records}
-    monkeypatch.setattr(replay, "conductor_of", lambda _: SimpleNamespace(store=None))
-    monkeypatch.setattr(replay, "read_replays", lambda *_: {})
-    monkeypatch.setattr(replay, "read_compacted", lambda *_: table)
+    table = {key.encode(): value for key, value in records if value is not None}
+    monkeypatch.setattr(replay_topic, "read_compacted", lambda *_: table)
     monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nobody:1")
     return table
 
@@ -65,6 +63,7 @@ def test_what_differed_and_what_was_served_inexactly_is_shown(told: Say) -> None
         (2, 9, "CODE", "/decision"),
         (3, 11, "ORDER", "served inexactly: the calls with effects before it are others"),
     ]
+    assert (found["compression"], found["actions"]["compressions"]) == ("RECORDED", MODES["full"]["compressions"])
     assert "served inexactly" in told("replay", "show", "r-1")[0]
     assert "no replay nothing" in told("replay", "show", "nothing", code=4)[1]
     assert "begins 2 ids" in told("replay", "show", "r-", code=2)[1]

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from dalsegno.cli import replay_sessions
+from dalsegno.cli import replay_plans, replay_sessions, replaying
 from dalsegno.harness.tools import load_tools
 from dalsegno.log.codec import decode_record
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.model.records import Event
+from dalsegno.replay import modes
 from dalsegno.testing import MemoryLog, MemoryPublisher, simulate
 from dalsegno.testing.builder import SessionBuilder
 from reader_lab import PREFIX, House
@@ -138,6 +139,8 @@ def test_another_workflow_is_taken_with_the_prompts_that_it_names(say: Say) -> N
         ("--from", "nowhere"),
         ("--from", "session:s-2@4"),
         ("--tools", "simulate"),
+        ("--approvals", "script"),
+        ("--approvals-from", "people.yaml"),
     ],
 )
 def test_what_a_mode_does_not_do_is_refused(say: Say, options: tuple[str, ...]) -> None:
@@ -154,35 +157,68 @@ def test_tools_are_executed_in_a_simulation_that_names_them(say: Say) -> None:
     assert (found["verdict"], found["rerun"], found["simulated"]) == ("EQUAL", 2, 0)
 
 
-def test_a_plan_counts_and_keeps_nothing(say: Say) -> None:
-    [one, two] = json.loads(say("-o", "json", "replay", "plan", "--mode", "full", "--all")[0])
-    assert (one["session"], two["session"], one["inferences"], one["tool_results"]) == ("s-1", "s-2", 3, 2)
+@pytest.mark.parametrize("command", [("modes",), ("plan", "--help"), ("run", "--help")])
+def test_the_modes_say_what_they_do(say: Say, command: tuple[str, ...]) -> None:
+    out, _ = say("replay", *command)
+    for mode, actions in modes.MODES.items():
+        lines = out[out.index(f"{mode}:") :].splitlines()
+        shown = [line.strip() for line in lines[1 : 1 + len(actions)]]
+        assert shown == [f"{what}: {action}" for what, action in actions.items()]
 
 
-def test_the_modes_say_what_they_do(say: Say) -> None:
-    out, _ = say("replay", "modes")
-    for mode in MODES:
-        assert f"{mode}:" in out
+def test_where_nobody_says_otherwise_a_test_compresses_again(say: Say) -> None:
+    def compression(mode: str, *options: str) -> str:
+        out, _ = say("-o", "json", "replay", "run", "--mode", mode, "--session", "s-1", *options)
+        return str(json.loads(out)[0]["strategy"].partition("compression=")[2].partition(" ")[0])
+
+    assert [compression(mode) for mode in MODES] == ["recompute", "recorded", "recompute"]
+    for how in ("recorded", "recompute"):
+        assert {compression(mode, "--compression", how) for mode in MODES} == {how}
+
+
+def test_what_people_answer_is_taken_from_a_script_and_is_in_the_identity(say: Say) -> None:
+    def found(rules: str) -> dict[str, Any]:
+        Path("people.yaml").write_text(rules)
+        options = ("--approvals", "script", "--approvals-from", "people.yaml")
+        out, _ = say("-o", "json", "replay", "run", "--mode", "full", "--session", "s-1", *options)
+        return dict(json.loads(out)[0])
+
+    one, other = found("- {answer: grant}"), found("- {answer: deny}")
+    assert (one["verdict"], other["verdict"]) == ("EQUAL", "EQUAL"), "nobody is asked"
+    assert one["identity"] != other["identity"]
+    Path("people.yaml").write_text("- {answer: perhaps}")
+    say("replay", "run", "--mode", "full", "--all", "--approvals", "script", "--approvals-from", "people.yaml", code=1)
 
 
 def test_what_came_of_a_replay_is_recorded_where_that_is_asked_for(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     written: dict[str, list[tuple[str, bytes]]] = {}
-    monkeypatch.setattr(
-        replay_sessions, "write_records", lambda _, topic, records: written.setdefault(topic, []).extend(records)
-    )
+    for module in (replay_plans, replay_sessions):
+        monkeypatch.setattr(
+            module, "write_records", lambda _, topic, records: written.setdefault(topic, []).extend(records)
+        )
     arguments = ("replay", "run", "--mode", "simulation", "--on-miss", "stop", "--policy", "policy.yaml", "--session")
     say(*arguments, "s-1", code=3)
     assert written == {}
     _, err = say(*arguments, "s-1", "--record", "--from", "20", code=3)
     [(topic, records)] = written.items()
     assert topic == f"{PREFIX}.replays"
-    id = records[0][0].partition(":")[0]
-    assert f"recorded as {id}" in err
-    decoded = {key.removeprefix(f"{id}:"): decode_record(value) for key, value in records}
+    plan = records[0][0].partition(":")[0]
+    assert f"recorded as {plan}" in err
+    id = f"{plan}.1"
+    assert {key.partition(":")[0] for key, _ in records[1:]} == {id}
+    decoded = {key.removeprefix(f"{id}:"): decode_record(value) for key, value in records[1:]}
     kind, started = decoded["started:0"]
     assert (kind, started["mode"], started["session_id"], started["from_seq"]) == (
         "ReplayStarted", "SIMULATION", "s-1", 20,
     )  # fmt: skip
+    assert started["compression"] == "RECOMPUTE"
+    assert {each["what"]: each["action"] for each in started["actions"]} == {
+        **modes.MODES["simulation"],
+        "decisions": "made again, compared by domain id",
+        "answers of models": "recorded",
+        "results of tools": "recorded receipts; a miss stops it",
+        "people and the world": "recorded",
+    }
     kind, first = decoded["diverged:1"]
     assert (kind, first["kind"], first["domain_id"]) == ("ReplayDiverged", "CONFIG", "work.1/t2/c0/d1")
     assert "/decision" in first["aspect"]
@@ -205,7 +241,7 @@ def log(recorded: list[Event], monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     def publisher(_: KafkaConfig, **options: Any) -> MemoryPublisher:
         return MemoryPublisher(made, writer="r/1/a", **options)
 
-    monkeypatch.setattr(replay_sessions, "Publisher", publisher)
+    monkeypatch.setattr(replaying, "Publisher", publisher)
     return made
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dalsegno.cli import replay
+from dalsegno.cli import replay_projections
 from dalsegno.replay.execute import Progress
 
 REASON = "an open transaction begins at offset 7, below the end bound 9"
@@ -32,10 +32,10 @@ class Standing:
 
 def test_what_a_run_waits_for_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     # case C10
-    monkeypatch.setattr(replay, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(replay_projections, "LOOK_SECONDS", 0.001)
     shown: list[list[Progress]] = []
     conductor: Any = Standing()
-    with replay._watch(conductor, Any, shown.append):
+    with replay_projections._watch(conductor, Any, shown.append):
         assert conductor.enough.wait(30)
     assert capsys.readouterr().err.splitlines() == [f"partition 0 waits: {REASON}"]
     # Only a partition that stood still between two looks is asked about.

@@ -11,7 +11,7 @@ from dalsegno.model.records import Event
 from dalsegno.replay.again import decide_again
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.golden import compare, lines_of
-from dalsegno.replay.rerun import Strategy
+from dalsegno.replay.strategy import Strategy
 from dalsegno.testing import MemoryPublisher
 from workflow_lab import CODING, PREFIX, SESSION, TRIAGE, WIRE, Example, Point, Run
 

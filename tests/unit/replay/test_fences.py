@@ -18,8 +18,8 @@ import pytest
 
 from dalsegno.errors import NotReconstructable
 from dalsegno.model.catalogue import CATALOGUE
-from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import Asked, replay_session
+from dalsegno.replay.strategy import Strategy
 from dalsegno.testing.builder import SessionBuilder
 from reader_lab import PREFIX, House
 from replay_lab import decided, records_of

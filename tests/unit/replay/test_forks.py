@@ -17,8 +17,8 @@ from dalsegno.orchestration.documents import Policy, PolicyRule
 from dalsegno.orchestration.ports import Answer, Request
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.forked import Forked, run_in_fork
-from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.serving import EXACT
+from dalsegno.replay.strategy import Strategy
 from dalsegno.testing import MemoryPublisher
 from examples import examples
 from workflow_lab import CLOCK, CODING, EXAMPLES, PREFIX, SESSION, TRIAGE, Example, Run

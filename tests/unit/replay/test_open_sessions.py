@@ -6,8 +6,8 @@ from typing import Any
 
 from dalsegno.harness.past import StoredContents
 from dalsegno.projections.base import values_of
-from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import Asked, replay_session
+from dalsegno.replay.strategy import Strategy
 from dalsegno.state.reads import ShardReads
 from dalsegno.testing.builder import SessionBuilder
 from decider_lab import APPROVE, Scene, check_log

@@ -9,8 +9,8 @@ from dalsegno import blob
 from dalsegno.errors import NotReconstructable
 from dalsegno.harness.past import StoredContents
 from dalsegno.model.records import Event
-from dalsegno.replay.rerun import Strategy
 from dalsegno.replay.session_replay import Asked, replay_session
+from dalsegno.replay.strategy import Strategy
 from replay_lab import decided
 
 FIRST = "work.1/t1/c0"

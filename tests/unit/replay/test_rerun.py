@@ -10,110 +10,14 @@ import msgspec
 import pytest
 
 from dalsegno.errors import NotReconstructable
-from dalsegno.harness.conductor import Conductor
-from dalsegno.harness.performing import Ports
-from dalsegno.harness.writers import Recorder
 from dalsegno.model.records import Event
-from dalsegno.orchestration.decider import MemoryContents
-from dalsegno.orchestration.documents import Policy, PolicyRule, Prompts
-from dalsegno.orchestration.ports import Answer, AnsweredCall, Request, ToolResult, ToolRun
-from dalsegno.replay.check import Override
+from dalsegno.orchestration.documents import PolicyRule, Prompts
+from dalsegno.orchestration.ports import Answer, AnsweredCall, Request
 from dalsegno.replay.compared import compare_run
-from dalsegno.replay.rerun import Rerun, Runner, Strategy
-from dalsegno.replay.serving import EXACT, INEXACT, RESULTS, Recording
-from decider_lab import APPROVE, TEMPLATES, Scene, stage
-
-STOP = Strategy(on_miss="stop")
-DIGESTS = frozenset({"/policy_digest"})
-
-
-def scene(**given: Any) -> Scene:
-    """One turn that looks and writes, one that writes once more, one that ends the work."""
-    found = Scene([stage(validators=["said"])], **given)
-    found.answer("", ("look", {"what": "a"}), ("write", {"n": 1}))
-    found.run("work.1/t1/c0")
-    found.run("work.1/t1/c1")
-    found.answer("", ("write", {"n": 2}))
-    found.run("work.1/t2/c0")
-    found.answer("done")
-    assert found.events[-1].type == "SessionCompleted"
-    return found
-
-
-def approved() -> Scene:
-    found = Scene([stage(validators=["said"])], policy=[APPROVE])
-    found.answer("", ("write", {"n": 1}))
-    found.grant("work.1/t1/c0/a1")
-    found.run("work.1/t1/c0")
-    found.answer("done")
-    assert found.events[-1].type == "SessionCompleted"
-    return found
-
-
-def crashed() -> Scene:
-    found = Scene([stage(validators=["said"])])
-    found.answer("", ("look", {"what": "a"}), ("put", {"n": 1}))
-    found.start("work.1/t1/c0")
-    found.start("work.1/t1/c1")
-    found.recover()
-    found.run("work.1/t1/c0")
-    found.run("work.1/t1/c1")
-    found.answer("done")
-    assert found.events[-1].type == "SessionCompleted"
-    return found
-
-
-def again(
-    events: Sequence[Event],
-    strategy: Strategy = STOP,
-    *,
-    override: Override | None = None,
-    ports: Ports | None = None,
-    step: Callable[[Event], None] | None = None,
-) -> Rerun:
-    begun = next(place for place, event in enumerate(events, 1) if event.type == "SessionStarted")
-    conductor = Conductor(Recorder("s", lambda: 0, after=list(events[:begun])), MemoryContents())
-    conductor.take_in(events[:begun])
-    return Runner(conductor, Recording.of(events[begun:]), strategy, ports, override=override, step=step).run()
-
-
-def policy(*rules: PolicyRule) -> Override:
-    return lambda pinned: msgspec.structs.replace(pinned, policy=Policy(rules=list(rules)))
-
-
-def deny(tool: str) -> Override:
-    return policy(PolicyRule(id="no", decision="DENY", when=f'call.tool == "{tool}"'))
-
-
-def started(events: Sequence[Event]) -> set[str]:
-    return {event.body["tool_call_id"] for event in events if event.type == "ToolCallStarted"}
-
-
-class Counted:
-    """A model and tools that count how often they are asked."""
-
-    name = "counted"
-
-    def __init__(self, text: str = "other") -> None:
-        self.text = text
-        self.requests: list[Request] = []
-        self.runs: list[ToolRun] = []
-
-    def complete(self, request: Request) -> Answer:
-        self.requests.append(request)
-        return Answer(text=self.text)
-
-    def run(self, call: ToolRun) -> ToolResult:
-        self.runs.append(call)
-        return ToolResult(b"simulated" if call.simulate else b"executed", "OK")
-
-    @property
-    def ports(self) -> Ports:
-        return Ports(clock=self, providers={"*": self}, tools=self)
-
-    def now(self) -> int:
-        return 1
-
+from dalsegno.replay.serving import EXACT, INEXACT, RESULTS
+from dalsegno.replay.strategy import Strategy
+from decider_lab import TEMPLATES, Scene, stage
+from rerun_lab import STOP, Counted, again, approved, crashed, deny, policy, scene, started
 
 # --- as it was --------------------------------------------------------------------------------------------------------
 

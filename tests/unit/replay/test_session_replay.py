@@ -16,9 +16,10 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import CompressionRule, Policy, PolicyRule, Triggers
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import ABSENT
-from dalsegno.replay.modes import MODES
-from dalsegno.replay.rerun import Strategy
-from dalsegno.replay.session_replay import Asked, Replayed, plan_of, replay_session
+from dalsegno.replay.modes import COMPRESSION, MODES, actions
+from dalsegno.replay.session_plans import cost_of
+from dalsegno.replay.session_replay import Asked, Replayed, replay_session
+from dalsegno.replay.strategy import Strategy
 from decider_lab import Scene, stage
 
 MODES_OF_SESSIONS = ("inference-skipping", "full", "simulation")
@@ -195,15 +196,34 @@ def test_no_connection_no_process_and_no_file_is_made_by_a_replay(tmp_path: Path
 
 def test_a_plan_counts_what_would_be_looked_at_and_asked_again() -> None:
     recorded = events()
-    whole = plan_of(recorded)
-    assert (whole["events"], whole["inferences"], whole["tool_results"]) == (len(recorded), 3, 3)
-    assert (whole["tokens_in"], whole["tokens_out"]) == (30, 15)
+    whole = cost_of(recorded)
+    assert (whole.events, whole.inferences, whole.tool_results) == (len(recorded), 3, 3)
+    assert (whole.tokens_in, whole.tokens_out) == (30, 15)
     turn = next(e.seq for e in recorded if e.type == "TurnStarted" and e.body["turn_id"] == "work.1/t2")
-    assert plan_of(recorded, turn)["inferences"] == 2
+    assert cost_of(recorded, turn).inferences == 2
 
 
 def test_every_mode_says_of_each_class_what_it_does() -> None:
     assert {tuple(actions) for actions in MODES.values()} == {tuple(MODES["full"])}
+
+
+@pytest.mark.parametrize("mode", MODES_OF_SESSIONS)
+def test_what_is_asked_for_is_in_the_actions_of_the_mode(mode: str) -> None:
+    plain = actions(Strategy(mode=mode, compression=COMPRESSION[mode]))
+    assert list(plain) == list(MODES[mode])
+    assert plain["writes"] == "nothing to any session"
+    other = actions(
+        Strategy(
+            mode=mode, inference="rerun", tools="execute", approvals="script", on_miss="stop",
+            compression="recorded" if COMPRESSION[mode] == "recompute" else "recompute",
+        ),
+        fork=True,
+    )  # fmt: skip
+    differs = {what for what in plain if plain[what] != other[what]}
+    of_a_run = {"answers of models", "results of tools", "people and the world", "writes"}
+    assert differs == {"compressions"} | (set() if mode == "inference-skipping" else of_a_run)
+    denied = actions(Strategy(mode="simulation", tools="execute"))
+    assert "denied" in denied["people and the world"], "recorded leave does not count where tools run"
 
 
 def test_a_decision_that_one_side_has_alone_is_shown_without_its_envelope() -> None:

@@ -1,0 +1,118 @@
+"""Sessions replayed one after the other, in this process or in one of several: each with readers of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+from dalsegno.cli.common import open_reader
+from dalsegno.cli.context import Context
+from dalsegno.cli.replay_chosen import Chosen, start_of
+from dalsegno.errors import NoForkPoint, NotReconstructable, SessionHeld
+from dalsegno.harness.opening import Options, open_ports
+from dalsegno.harness.past import StoredContents, configuration_in_log
+from dalsegno.harness.people import read_people
+from dalsegno.harness.performing import Ports
+from dalsegno.log.publisher import Publisher
+from dalsegno.model.records import Event
+from dalsegno.readers.lineage import counting_events
+from dalsegno.readers.local import LocalReader
+from dalsegno.replay.changes import Changes
+from dalsegno.replay.session_fork import fork_session
+from dalsegno.replay.session_replay import Asked, Replayed, ended_early, replay_session
+from dalsegno.settings import Settings
+from dalsegno.storage.blobs import Blobs
+
+
+class Order(NamedTuple):
+    """What a process is told of a replay: plain data. ``settings``: by their names."""
+
+    settings: dict[str, Any]
+    mode: str
+    start: str | None
+    given: Chosen
+
+
+def open_one(order: Order) -> Callable[[str], Replayed]:
+    """In a process of its own: what replays a session."""
+    return Replays(order).one
+
+
+class Replays:
+    """Replays sessions. ``writes``: as forks; ``alone``: it asks somebody or writes forks, which one process does."""
+
+    def __init__(self, order: Order) -> None:
+        self._closing = ExitStack()
+        self.order = order
+        self._ctx = Context(Settings(**order.settings))
+        self._start, self._given = order.start, order.given
+        given = order.given
+        self._ports = _ports(given)
+        self._people = None if given.approvals_from is None else read_people(given.approvals_from)
+        self.strategy = given.strategy(order.mode)
+        self._changes = Changes(policy=given.policy, workflow=given.workflow_file, model=given.model)
+        self.writes = given.forks(order.mode)
+        self.alone = self._ports is not None or self.writes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._closing.close()
+
+    @cached_property
+    def _reader(self) -> LocalReader:
+        return self._closing.enter_context(open_reader(self._ctx))
+
+    def one(self, session_id: str) -> Replayed:
+        """Of a miss, and of a session that cannot be made again or forked, the result says so."""
+        history = list(counting_events(self._reader, session_id))
+        asked = self._asked(session_id, history)
+        try:
+            result = self._replayed(asked)
+        except (NotReconstructable, NoForkPoint, SessionHeld) as error:
+            result = ended_early(asked, error)
+        result.head = history[-1].hash.hex()
+        return result
+
+    def told(self, session_id: str) -> str:
+        """All that is asked for of it, as its result says it."""
+        if not self._changes:
+            return self._asked(session_id, ()).told
+        return self._asked(session_id, list(counting_events(self._reader, session_id))).told
+
+    def _asked(self, session_id: str, history: Sequence[Event]) -> Asked:
+        blobs = Blobs(self._ctx.store)
+        pinned = configuration_in_log(history, blobs) if self._changes else None
+        documents = [] if pinned is None else self._changes.of(pinned)
+        changed = [] if pinned is None else [self._changes.told(pinned)]
+        changed += [] if self._people is None else [f"people={self._people.digest}"]
+        return Asked(
+            history=history,
+            strategy=self.strategy,
+            contents=StoredContents(blobs),
+            override=self._changes.override if documents else None,
+            documents=documents,
+            ports=self._ports,
+            people=self._people,
+            start=start_of(self._start, session_id),
+            until=self._given.until,
+            changed=" ".join(changed),
+        )
+
+    def _replayed(self, asked: Asked) -> Replayed:
+        if not self.writes:
+            return replay_session(asked)
+        ctx = self._ctx
+        return fork_session(asked, lambda: Publisher(ctx.kafka, prefix=ctx.prefix, blobs=Blobs(ctx.store)))
+
+
+def _ports(given: Chosen) -> Ports | None:
+    """Nothing that could touch the outside, unless the options ask for it."""
+    asks = given.inference != "recorded"
+    acts = given.tools != "receipts" or given.on_miss == "simulate"
+    if not asks and not acts:
+        return None
+    return open_ports(Options(tools=given.tools_from, providers=given.providers if asks else ())).ports

@@ -1,0 +1,283 @@
+"""Plans of replays of sessions: kept, carried out, gone on with after an interruption, and stale where a session is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
+from dalsegno.log.codec import decode_record
+from dalsegno.replay import session_results
+from dalsegno.replay.session_replay import Replayed
+from reader_lab import PREFIX, House
+from replay_lab import altered, decided, records_of
+from shard_lab import apply
+
+Say = Callable[..., tuple[str, str]]
+MODE = ("--mode", "inference-skipping")
+NAMES = ["s-1", "s-2", "s-3", "s-4"]
+
+
+class Topic:
+    """The topic of replays in memory."""
+
+    def __init__(self) -> None:
+        self.table: dict[bytes, bytes] = {}
+        self.keys: list[str] = []
+
+    def write(self, _kafka: Any, topic: str, records: Iterable[tuple[str, bytes | None]]) -> None:
+        assert topic == f"{PREFIX}.replays"
+        for key, value in records:
+            self.keys.append(key)
+            if value is None:
+                self.table.pop(key.encode(), None)
+            else:
+                self.table[key.encode()] = value
+
+    def records(self, id: str) -> dict[str, tuple[str, dict[str, Any]]]:
+        found = {key.decode(): value for key, value in self.table.items() if key.decode().startswith(f"{id}:")}
+        return {key.removeprefix(f"{id}:"): decode_record(value) for key, value in found.items()}
+
+
+@pytest.fixture
+def topic(say: Say, monkeypatch: pytest.MonkeyPatch) -> Topic:  # noqa: ARG001  # it takes all settings away first
+    made = Topic()
+    monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nowhere:1")
+    for module in (replay_plans, replay_sessions):
+        monkeypatch.setattr(module, "write_records", made.write)
+    monkeypatch.setattr(replay_topic, "read_compacted", lambda *_: made.table)
+    return made
+
+
+@pytest.fixture
+def four(house: House) -> House:
+    """The third was decided otherwise than this build does."""
+    records = []
+    for name in NAMES:
+        records += records_of(name, altered(decided()) if name == "s-3" else decided()).records
+    house.shard(records)
+    return house
+
+
+def planned(say: Say, *options: str) -> dict[str, Any]:
+    return dict(json.loads(say("-o", "json", "replay", "plan", *MODE, "--all", *options)[0]))
+
+
+class Replayings:
+    """Counts what is replayed; ``interrupt``: at this session."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sessions: list[str] = []
+        self.interrupt: str | None = None
+        self._replay: Any = replaying.replay_session
+        monkeypatch.setattr(replaying, "replay_session", self)
+
+    def __call__(self, asked: Any) -> Replayed:
+        if asked.session_id == self.interrupt:
+            raise KeyboardInterrupt
+        self.sessions.append(asked.session_id)
+        found: Replayed = self._replay(asked)
+        return found
+
+
+@pytest.fixture
+def replayings(monkeypatch: pytest.MonkeyPatch) -> Replayings:
+    return Replayings(monkeypatch)
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("four")
+def test_a_plan_counts_what_would_be_looked_at_and_is_kept(say: Say, topic: Topic, replayings: Replayings) -> None:
+    plan = planned(say, "--reason", "before the release")
+    assert [each["session"] for each in plan["sessions"]] == NAMES
+    one = plan["sessions"][0]
+    assert (one["inferences"], one["tool_results"], one["tokens_in"]) == (2, 2, 20)
+    assert plan["total"]["inferences"] == 8
+    assert plan["total"]["events"] == sum(each["events"] for each in plan["sessions"])
+    assert plan["actions"]["compressions"].startswith("recorded; each also made again")
+    assert (plan["state"], plan["reason"], plan["mode"]) == ("PLANNED", "before the release", "inference-skipping")
+    kind, record = topic.records(plan["id"])["plan:0"]
+    assert (kind, record["mode"], record["topic"]) == ("ReplayPlan", "INFERENCE_SKIPPING", f"{PREFIX}.events")
+    assert replayings.sessions == []
+    out, err = say("replay", "plan", *MODE, "--session", "s-1")
+    assert "s-1" in out
+    [id] = [line.partition(" ")[2] for line in out.splitlines() if line.startswith("plan ")]
+    assert f"to carry it out: dalsegno replay run {id}" in err
+
+
+@pytest.mark.usefixtures("four")
+def test_a_plan_is_carried_out_with_what_it_was_made_with(say: Say, topic: Topic) -> None:
+    Path("deny.yaml").write_text("{name: deny, default: DENY}")
+    plan = planned(say, "--policy", "deny.yaml", "--until", "40")
+    out, _ = say("-o", "json", "replay", "run", plan["id"], code=3)
+    direct, _ = say(
+        "-o", "json", "replay", "run", *MODE, "--all", "--policy", "deny.yaml", "--until", "40", code=3
+    )  # fmt: skip
+    assert json.loads(out) == json.loads(direct)
+    for number in range(1, 5):
+        records = topic.records(f"{plan['id']}.{number}")
+        assert records["started:0"][1]["to_seq"] == 40
+        assert records["completed:0"][1]["verdict"] == "DIVERGED"
+
+
+@pytest.mark.usefixtures("four")
+def test_options_beside_a_plan_are_refused(say: Say, topic: Topic) -> None:
+    plan = planned(say)
+    for options in (MODE, ("--session", "s-1"), ("--on-miss", "stop"), ("--from", "3"), ("--record",)):
+        say("replay", "run", plan["id"], *options, code=2)
+    say("replay", "run", "nothing", code=4)
+    say("replay", "cancel", plan["id"], "--yes", code=2)
+    assert len(topic.table) == 1
+
+
+@pytest.mark.usefixtures("four", "topic")
+def test_a_plan_says_what_would_be_written_and_counts_up_to_where_it_looks(say: Say) -> None:
+    Path("same.yaml").write_text("{name: same}")
+    plan = ("-o", "json", "replay", "plan", "--mode", "full", "--session", "s-1")
+    plain, other, short = (
+        json.loads(say(*plan, *options)[0]) for options in ((), ("--policy", "same.yaml"), ("--until", "20"))
+    )
+    assert [each["actions"]["writes"] for each in (plain, other)] == ["nothing to any session", "a fork"]
+    assert short["total"]["events"] == 20 < plain["total"]["events"]
+
+
+# --- stale ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_stale_where_a_session_went_on_and_no_other(house: House, say: Say, topic: Topic) -> None:
+    events = decided()
+    one, two = records_of("s-1", events[:-1]), records_of("s-2", events)
+    shard = house.shard([*one.records, *two.records])
+    both, other = planned(say), json.loads(say("-o", "json", "replay", "plan", *MODE, "--session", "s-2")[0])
+    apply(shard, records_of("s-1", events).records[len(one.records) :])
+    _, err = say("replay", "run", both["id"], code=5)
+    assert f"session s-1 ended at seq {len(events) - 1} and ends at {len(events)}" in err
+    assert "s-2" not in err.partition("is stale")[2].partition("to do")[0]
+    assert len(topic.table) == 2, "nothing was replayed"
+    say("replay", "run", other["id"])
+
+
+@pytest.mark.usefixtures("four")
+def test_a_session_that_goes_on_while_it_is_replayed_is_not_kept(
+    say: Say, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(say)
+    histories: Any = replaying.counting_events
+    monkeypatch.setattr(
+        replaying, "counting_events",
+        lambda reader, id: list(histories(reader, id))[: -1 if id == "s-2" else None],
+    )  # fmt: skip
+    _, err = say("replay", "run", plan["id"], "--jobs", "1", code=5)
+    assert "session s-2 went on while it was replayed" in err
+    assert topic.records(f"{plan['id']}.1")
+    assert not topic.records(f"{plan['id']}.2")
+
+
+# --- interrupted ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("four")
+@pytest.mark.parametrize("record", [False, True])
+def test_an_interrupted_run_goes_on_where_it_was(say: Say, topic: Topic, replayings: Replayings, record: bool) -> None:
+    replayings.interrupt = "s-3"
+    begin = ("run", *MODE, "--all", "--record") if record else ("run", planned(say)["id"])
+    out, err = say("replay", *begin, "--jobs", "1", code=130)
+    assert out == ""
+    assert "2 of 4 sessions are replayed and kept" in err
+    [line] = [line for line in err.splitlines() if "to go on: " in line]
+    command = line.partition("to go on: dalsegno ")[2].split()
+    id = command[-1]
+    assert [bool(topic.records(f"{id}.{number}")) for number in range(1, 5)] == [True, True, False, False]
+    assert json.loads(say("-o", "json", "replay", "show", id)[0])["state"] == "STARTED"
+
+    replayings.interrupt = None
+    replayings.sessions.clear()
+    out, err = say("-o", "json", *command, "--jobs", "1", code=3)
+    assert replayings.sessions == ["s-3", "s-4"]
+    assert "2 of 4 sessions were replayed before" in err
+    whole, _ = say("-o", "json", "replay", "run", *MODE, "--all", code=3)
+    assert json.loads(out) == json.loads(whole), "all results, as if it had never been interrupted"
+
+    replayings.sessions.clear()
+    again, _ = say("-o", "json", *command, code=3)
+    assert (json.loads(again), replayings.sessions) == (json.loads(whole), [])
+    text, _ = say(*command, code=3)
+    assert text == say("replay", "run", *MODE, "--all", code=3)[0]
+
+
+@pytest.mark.usefixtures("four")
+def test_what_was_kept_by_half_is_replayed_again(say: Say, topic: Topic, replayings: Replayings) -> None:
+    plan = planned(say)
+    say("replay", "run", plan["id"], code=3)
+    del topic.table[f"{plan['id']}.2:completed:0".encode()]
+    replayings.sessions.clear()
+    shown = json.loads(say("-o", "json", "replay", "show", plan["id"])[0])
+    assert [each["state"] for each in shown["sessions"]] == ["EQUAL", "STARTED", "DIVERGED", "EQUAL"]
+    say("replay", "run", plan["id"], code=3)
+    assert replayings.sessions == ["s-2"]
+
+
+@pytest.mark.usefixtures("four")
+def test_a_result_of_another_build_or_document_is_not_taken(
+    say: Say, topic: Topic, replayings: Replayings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("policy.yaml").write_text("{name: deny, default: DENY}")
+    plan = planned(say, "--policy", "policy.yaml")
+    say("replay", "run", plan["id"], code=3)
+    assert any(":diverged:" in key.decode() for key in topic.table)
+    replayings.sessions.clear()
+    Path("policy.yaml").write_text("{name: same}")
+    say("replay", "run", plan["id"], code=3)
+    assert replayings.sessions == NAMES
+    left = [key.decode() for key in topic.table if ":diverged:" in key.decode()]
+    assert {key.partition(":")[0] for key in left} == {f"{plan['id']}.3"}, "differences of before are taken out"
+    replayings.sessions.clear()
+    monkeypatch.setattr(session_results, "VERSIONS", {"decider": 99})
+    say("replay", "run", plan["id"], code=3)
+    assert replayings.sessions == NAMES
+
+
+@pytest.mark.usefixtures("four")
+def test_several_processes_keep_what_one_does(say: Say, topic: Topic) -> None:
+    plan = planned(say)
+    out, _ = say("-o", "json", "replay", "run", plan["id"], "--jobs", "2", code=3)
+    assert [each["session"] for each in json.loads(out)] == NAMES
+    assert all(topic.records(f"{plan['id']}.{number}")["completed:0"][1]["result"] for number in range(1, 5))
+
+
+# --- shown ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("four")
+def test_plans_are_listed_and_shown_with_what_came_of_their_sessions(say: Say, topic: Topic) -> None:
+    plan = planned(say)
+    say("replay", "run", plan["id"], code=3)
+    [row] = json.loads(say("-o", "json", "replay", "list")[0])
+    assert (row["id"], row["state"], row["reason"]) == (plan["id"], "COMPLETED", "inference-skipping")
+    out, _ = say("replay", "show", plan["id"][:12])
+    assert "s-3" in out
+    assert "DIVERGED" in out
+    shown = json.loads(say("-o", "json", "replay", "show", f"{plan['id']}.3")[0])
+    assert shown["differences"][0]["domain_id"]
+    assert shown["actions"]["decisions"]
+    assert topic.keys[0].endswith(":plan:0")
+
+
+@pytest.mark.usefixtures("four")
+def test_a_result_is_read_again_as_it_was_kept(say: Say, topic: Topic) -> None:
+    Path("deny.yaml").write_text("{name: deny, default: DENY}")
+    made: list[Replayed] = []
+    encode = session_results.encode_result
+    plan = planned(say, "--policy", "deny.yaml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay_sessions, "encode_result", lambda result: (made.append(result), encode(result))[1])
+        say("replay", "run", plan["id"], "--jobs", "1", code=3)
+    assert [session_results.decode_result(encode(each)) for each in made] == made
+    assert made[0].divergences[0].fields
+    assert topic.table
