@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
+from dalsegno.errors import BrokerUnavailable
 from dalsegno.log.codec import decode_record
 from dalsegno.replay import session_results
 from dalsegno.replay.session_replay import Replayed
@@ -249,6 +250,33 @@ def test_several_processes_keep_what_one_does(say: Say, topic: Topic) -> None:
     out, _ = say("-o", "json", "replay", "run", plan["id"], "--jobs", "2", code=3)
     assert [each["session"] for each in json.loads(out)] == NAMES
     assert all(topic.records(f"{plan['id']}.{number}")["completed:0"][1]["result"] for number in range(1, 5))
+
+
+@pytest.mark.usefixtures("four")
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BrokerUnavailable("gone")])
+def test_what_several_processes_came_to_before_the_end_is_kept(
+    say: Say, topic: Topic, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """It ends while the third result is written."""
+    plan = planned(say)
+
+    def write(kafka: Any, name: str, records: Iterable[tuple[str, bytes | None]]) -> None:
+        found = list(records)
+        if found[0][0].startswith(f"{plan['id']}.3:"):
+            topic.write(kafka, name, found[:1])
+            raise error
+        topic.write(kafka, name, found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_sessions, "write_records", write)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 6
+        out, err = say("replay", "run", plan["id"], "--jobs", "2", code=code)
+    assert out == ""
+    assert f"to go on: dalsegno replay run {plan['id']}" in err
+    states = json.loads(say("-o", "json", "replay", "show", plan["id"])[0])["sessions"]
+    assert [each["state"] for each in states] == ["EQUAL", "EQUAL", "STARTED", "PLANNED"]
+    _, err = say("replay", "run", plan["id"], "--jobs", "2", code=3)
+    assert "2 of 4 sessions were replayed before" in err
 
 
 # --- shown ------------------------------------------------------------------------------------------------------------
