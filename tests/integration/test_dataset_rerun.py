@@ -49,7 +49,7 @@ def test_answers_of_another_provider_are_paired_with_the_recorded_ones(world: Wo
         before = {session: [event.hash for event in history(publisher, session)] for session in GOALS}
         rerun = ("--mode", "full", "--workflow", "poem", "--inference", "rerun", "--provider", other)
         planned = cli("replay", "plan", *rerun).json
-        assert {row["session"]: row["inferences"] for row in planned} == dict.fromkeys(GOALS, 1)
+        assert {row["session"]: row["inferences"] for row in planned["sessions"]} == dict.fromkeys(GOALS, 1)
         results = cli("replay", "run", *rerun, code=3).json
         assert {each["session"]: each["rerun"] for each in results} == dict.fromkeys(GOALS, 1)
         assert {session: [event.hash for event in history(publisher, session)] for session in GOALS} == before
