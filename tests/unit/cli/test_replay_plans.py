@@ -169,15 +169,35 @@ def test_a_session_that_goes_on_while_it_is_replayed_is_not_kept(
     say: Say, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(say)
-    histories: Any = replaying.counting_events
+    histories: Any = replaying.history_events
     monkeypatch.setattr(
-        replaying, "counting_events",
+        replaying, "history_events",
         lambda reader, id: list(histories(reader, id))[: -1 if id == "s-2" else None],
     )  # fmt: skip
     _, err = say("replay", "run", plan["id"], "--jobs", "1", code=5)
     assert "session s-2 went on while it was replayed" in err
     assert topic.records(f"{plan['id']}.1")
     assert not topic.records(f"{plan['id']}.2")
+
+
+def test_a_session_whose_last_event_breaks_a_rule_is_what_it_was(house: House, say: Say, topic: Topic) -> None:
+    builder = records_of("s-1", decided())
+    builder.append("SessionStarted")
+    assert builder.verdicts[-1].violations
+    house.shard(builder.records)
+    plan = planned(say)
+    say("replay", "run", plan["id"])
+    assert topic.records(f"{plan['id']}.1")["completed:0"][1]["verdict"] == "EQUAL"
+
+
+def test_a_fork_whose_parent_is_not_here_has_a_result_of_its_own(house: House, say: Say, topic: Topic) -> None:
+    parent = records_of("s-1", decided())
+    house.shard([*records_of("s-2", decided()).records, *parent.fork(9, "f").records])
+    plan = planned(say)
+    out, _ = say("-o", "json", "replay", "run", plan["id"], code=1)
+    found = {each["session"]: each["verdict"] for each in json.loads(out)}
+    assert found == {"s-1~f": "NOT_COMPARED", "s-2": "EQUAL"}
+    assert topic.records(f"{plan['id']}.1")
 
 
 # --- interrupted ------------------------------------------------------------------------------------------------------
