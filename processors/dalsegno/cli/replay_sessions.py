@@ -30,9 +30,9 @@ from dalsegno.errors import (
 from dalsegno.harness.clock import SystemClock
 from dalsegno.log.service_records import write_records
 from dalsegno.replay.execute import Progress
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.session_plans import StoredPlan
 from dalsegno.replay.session_records import Kept, Told, records_of
-from dalsegno.replay.session_replay import Replayed
 from dalsegno.replay.session_results import MEDIA_TYPE, decode_result, encode_result, inputs_of
 from dalsegno.replay.store import replays_topic
 from dalsegno.storage.blobs import Blobs

@@ -21,8 +21,9 @@ from dalsegno.model.records import Event
 from dalsegno.readers.lineage import counting_events, history_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.replay.changes import Changes
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.session_fork import fork_session
-from dalsegno.replay.session_replay import Asked, Replayed, ended_early, replay_session
+from dalsegno.replay.session_replay import Asked, ended_early, replay_session
 from dalsegno.settings import Settings
 from dalsegno.storage.blobs import Blobs
 

@@ -40,6 +40,13 @@ def own_start(history: Sequence[Event]) -> int:
     return starts[-1]
 
 
+def up_to(history: Sequence[Event], last: int | None) -> list[Event]:
+    """A history up to a seq of the session itself; None: all of it."""
+    return [
+        event for event in history if last is None or event.session_id != history[-1].session_id or event.seq <= last
+    ]
+
+
 def place_behind(history: Sequence[Event], boundary: Boundary) -> int:
     """The place in a history behind the event that a fork of it goes on from. Raises NotReconstructable."""
     for place, event in enumerate(history, 1):

@@ -21,7 +21,7 @@ from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.model.events import Blob
 from dalsegno.replay.divergence import ABSENT, Divergence, plain
 from dalsegno.replay.modes import actions
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.strategy import Strategy
 
 MODES: Final = {"full": "FULL", "inference-skipping": "INFERENCE_SKIPPING", "simulation": "SIMULATION"}

@@ -13,7 +13,7 @@ from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
 from dalsegno.errors import BrokerUnavailable
 from dalsegno.log.codec import decode_record
 from dalsegno.replay import session_results
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 from reader_lab import PREFIX, House
 from replay_lab import altered, decided, records_of
 from shard_lab import apply

@@ -262,6 +262,20 @@ def test_a_full_replay_by_another_policy_is_written_as_a_fork(say: Say, log: Mem
     assert "work.1/t2/c0" not in {e.body["tool_call_id"] for e in written if e.type == "ToolCallStarted"}
 
 
+@pytest.mark.parametrize("asked", ["recorded", "rerun"])
+def test_a_fork_looks_at_nothing_behind_until_and_may_go_on_from_there(
+    say: Say, log: MemoryLog, recorded: list[Event], asked: str
+) -> None:
+    """A model that is asked again answers behind it, too: the record says nothing of that."""
+    until = [event.seq for event in recorded if event.type == "TurnStarted"][1]
+    Path("same.yaml").write_text("name: same\n")
+    options = ("--policy", "same.yaml", "--inference", asked, "--provider", "scripted:script.yaml")
+    [found] = json.loads(say(*FULL, *options, "--on-miss", "stop", "--until", str(until))[0])
+    assert (found["verdict"], found["events"]) == ("EQUAL", until)
+    answers = [event for event in fork_of(found, log) if event.type == "InferenceCompleted"]
+    assert [event.body["inference_id"] for event in answers] == ["work.1/t1/i", "work.1/t2/i"][: 1 + (asked == "rerun")]
+
+
 def test_a_full_replay_that_asks_another_model_pins_it_in_its_fork_and_asks_it(say: Say, log: MemoryLog) -> None:
     options = ("--inference", "rerun", "--provider", "scripted:script.yaml", "--model", "larger", "--on-miss", "stop")
     [found] = json.loads(say(*FULL, *options, code=3)[0])
