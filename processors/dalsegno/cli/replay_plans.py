@@ -17,7 +17,7 @@ from dalsegno.cli.output import emit, note, visible
 from dalsegno.cli.replay_chosen import Chosen, check_chosen, start_of
 from dalsegno.cli.replay_topic import Topic
 from dalsegno.cli.times import iso
-from dalsegno.errors import NotFound, PlanStale
+from dalsegno.errors import NotFound
 from dalsegno.harness.clock import SystemClock
 from dalsegno.log.service_records import write_records
 from dalsegno.log.topics import EVENTS, topic_name
@@ -37,6 +37,7 @@ from dalsegno.replay.session_plans import (
     cost_of,
     document,
     plan_record,
+    stale,
 )
 from dalsegno.replay.store import replays_topic
 from dalsegno.storage.blobs import Blobs
@@ -96,12 +97,7 @@ def _options(given: Chosen) -> dict[str, Any]:
 def given_by(plan: SessionsPlan) -> Chosen:
     """What was asked for when the plan was made. Raises PlanStale where it was by a build with other options."""
     if plan.options.keys() != set(Chosen._fields):
-        raise PlanStale(
-            f"plan {plan.id} was made with other options than this build has",
-            wanted="a plan of this build",
-            todo=f"make a new plan: 'dalsegno replay plan --mode {plan.mode} ...'",
-            replay_id=plan.id,
-        )
+        raise stale(plan, "it was made with other options than this build has", wanted="a plan of this build")
     made: dict[str, Any] = {}
     for name, value in plan.options.items():
         path = name in _FILES and value is not None

@@ -265,6 +265,29 @@ def test_a_result_of_another_build_or_document_is_not_taken(
 
 
 @pytest.mark.usefixtures("four")
+def test_a_result_that_takes_the_place_of_another_passes_for_neither_before_it_is_whole(
+    say: Say, topic: Topic, replayings: Replayings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("policy.yaml").write_text("{name: deny, default: DENY}")
+    plan = planned(say, "--policy", "policy.yaml")
+    say("replay", "run", plan["id"], code=3)
+    Path("policy.yaml").write_text("{name: same}")
+
+    def write(kafka: Any, name: str, records: Iterable[tuple[str, bytes | None]]) -> None:
+        topic.write(kafka, name, list(records)[:-1])
+        raise BrokerUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_sessions, "write_records", write)
+        say("replay", "run", plan["id"], "--jobs", "1", code=6)
+    states = json.loads(say("-o", "json", "replay", "show", plan["id"])[0])["sessions"]
+    assert [each["state"] for each in states] == ["STARTED", "DIVERGED", "DIVERGED", "DIVERGED"]
+    replayings.sessions.clear()
+    say("replay", "run", plan["id"], code=3)
+    assert replayings.sessions == NAMES
+
+
+@pytest.mark.usefixtures("four")
 def test_several_processes_keep_what_one_does(say: Say, topic: Topic) -> None:
     plan = planned(say)
     out, _ = say("-o", "json", "replay", "run", plan["id"], "--jobs", "2", code=3)
