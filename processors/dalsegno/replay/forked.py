@@ -18,14 +18,12 @@ from dalsegno.harness.performing import Ports
 from dalsegno.harness.writers import LogWriter
 from dalsegno.log.history import SessionSource
 from dalsegno.log.publisher import Publisher
-from dalsegno.model.events import NewEvent
 from dalsegno.model.forking import Boundary
 from dalsegno.model.payloads import ForkPurpose
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument, pins
-from dalsegno.orchestration.decider import World
 from dalsegno.replay.again import place_behind, up_to
-from dalsegno.replay.rerun import Rerun, Runner
+from dalsegno.replay.rerun import People, Rerun, Runner
 from dalsegno.replay.serving import Recording
 from dalsegno.replay.strategy import Strategy
 
@@ -59,7 +57,7 @@ def run_in_fork(
     until: int | None = None,
     suffix: str | None = None,
     source: SessionSource | None = None,
-    people: Callable[[World], NewEvent | None] | None = None,
+    people: People | None = None,
     step: Callable[[Event], None] | None = None,
     **options: Any,
 ) -> Forked:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dalsegno.errors import InvalidEvent, NotReconstructable
 from dalsegno.harness.conductor import Conductor
@@ -28,6 +28,8 @@ from dalsegno.replay.serving import EXACT, INEXACT, RESULTS, CallKey, Counts, Ef
 from dalsegno.replay.strategy import Strategy
 from dalsegno.replay.subjects import BEGINNINGS
 
+People: TypeAlias = Callable[[World], NewEvent | None]
+"""Who is asked what persons are asked: the answer to something that is open, or None where nobody gives one."""
 MAX_STEPS: Final = 1_000_000
 
 
@@ -59,7 +61,7 @@ class Runner:
         keys: Mapping[str, CallKey] | None = None,
         effects: Effects | None = None,
         step: Callable[[Event], None] | None = None,
-        people: Callable[[World], NewEvent | None] | None = None,
+        people: People | None = None,
     ) -> None:
         self.conductor = conductor
         self._recording = recording

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from dalsegno.errors import DalsegnoError, NotReconstructable
 from dalsegno.harness.conductor import Store
 from dalsegno.harness.performing import Ports
-from dalsegno.model.events import NewEvent
 from dalsegno.model.forking import Boundary, fork_point
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument
-from dalsegno.orchestration.decider import World, configuration_in_force
+from dalsegno.orchestration.decider import configuration_in_force
 from dalsegno.replay.again import own_start, place_behind, runner_from, up_to
 from dalsegno.replay.check import Checked, Checker, Override, configuration_digest, other_versions
 from dalsegno.replay.observed import check_observed
 from dalsegno.replay.replayed import KEPT, POLICY_DIGESTS, Replayed
+from dalsegno.replay.rerun import People
 from dalsegno.replay.serving import Recording
 from dalsegno.replay.strategy import Strategy
 
@@ -37,7 +37,7 @@ class Asked:
     documents: Sequence[PinnedDocument] = ()
     """Those that ``override`` decides by, for a fork to pin."""
     ports: Ports | None = None
-    people: Callable[[World], NewEvent | None] | None = None
+    people: People | None = None
     start: int = 1
     until: int | None = None
     step: Callable[[Event], None] | None = None
