@@ -17,34 +17,11 @@ from dalsegno.model.records import Event
 from dalsegno.replay import modes
 from dalsegno.testing import MemoryLog, MemoryPublisher, simulate
 from dalsegno.testing.builder import SessionBuilder
+from looking_lab import SCRIPT, TOOLS, WORKFLOW
 from reader_lab import PREFIX, House
 
 Say = Callable[..., tuple[str, str]]
 
-WORKFLOW = """
-name: one
-agents: {a: {provider: model, model: small, prompt: main}}
-stages:
-  - {name: work, agent: a, tools: [look], validators: [said]}
-prompts: {main: "Task: {goal}"}
-validators: [{name: said, predicate: 'output != ""'}]
-"""
-SCRIPT = """
-- match: work.1/t1/i
-  calls: [{name: look, arguments: {what: x}}]
-- match: work.1/t2/i
-  calls: [{name: look, arguments: {what: z}}]
-- match: work.1/t3/i
-  text: done
-"""
-TOOLS = '''
-from dalsegno.harness.tools import tool
-
-@tool(effect="READ")
-def look(what: str) -> str:
-    """Look at something."""
-    return f"saw {what}"
-'''
 DENY = "name: stricter\nrules: [{id: deny-z, decision: DENY, when: 'call.arguments.what == \"z\"'}]\n"
 MODES = ("inference-skipping", "full", "simulation")
 
