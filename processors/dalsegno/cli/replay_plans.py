@@ -17,7 +17,7 @@ from dalsegno.cli.output import emit, note, visible
 from dalsegno.cli.replay_chosen import Chosen, check_chosen, start_of
 from dalsegno.cli.replay_topic import Topic
 from dalsegno.cli.times import iso
-from dalsegno.errors import NotFound
+from dalsegno.errors import NotFound, PlanStale
 from dalsegno.harness.clock import SystemClock
 from dalsegno.log.service_records import write_records
 from dalsegno.log.topics import EVENTS, topic_name
@@ -155,17 +155,24 @@ def plan_row(stored: StoredPlan, topic: Topic) -> dict[str, Any]:
 def plan_data(stored: StoredPlan, topic: Topic) -> dict[str, Any]:
     """All of it, for programs."""
     plan = stored.plan
-    given = given_by(plan)
-    strategy = given.strategy(plan.mode)
     return {
         **plan_row(stored, topic),
         "mode": plan.mode,
-        "strategy": str(strategy),
-        "actions": actions(strategy, fork=given.forks(plan.mode)),
+        **_meaning(plan),
         "options": {name: value for name, value in plan.options.items() if value not in (None, [], False)},
         "total": msgspec.structs.asdict(plan.cost),
         "sessions": list(_rows(stored, topic)),
     }
+
+
+def _meaning(plan: SessionsPlan) -> dict[str, Any]:
+    """Of its options; unknown where they are another build's."""
+    try:
+        given = given_by(plan)
+    except PlanStale:
+        return {"strategy": None, "actions": None}
+    strategy = given.strategy(plan.mode)
+    return {"strategy": str(strategy), "actions": actions(strategy, fork=given.forks(plan.mode))}
 
 
 def show_plan_of_sessions(ctx: Context, stored: StoredPlan, topic: Topic) -> None:

@@ -200,6 +200,23 @@ def test_a_fork_whose_parent_is_not_here_has_a_result_of_its_own(house: House, s
     assert topic.records(f"{plan['id']}.1")
 
 
+@pytest.mark.usefixtures("four", "topic")
+def test_a_plan_with_options_of_another_build_is_shown_and_not_carried_out(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replay_plans._options
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            replay_plans, "_options", lambda given: {k: v for k, v in options(given).items() if k != "compression"}
+        )
+        out, _ = say("replay", "plan", *MODE, "--session", "s-1")
+    id = out.split()[-1]
+    assert "made with other options than this build has" in say("replay", "run", id, code=5)[1]
+    assert id in say("replay", "show", id)[0]
+    shown = json.loads(say("-o", "json", "replay", "show", id)[0])
+    assert (shown["state"], shown["mode"], shown["strategy"]) == ("PLANNED", "inference-skipping", None)
+
+
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
 
