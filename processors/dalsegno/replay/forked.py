@@ -77,7 +77,7 @@ def run_in_fork(
         for pin in pins(documents, "NEXT_TURN"):
             own.append(conductor.append(pin))
         recording = Recording.of(behind, before)
-        recording.queue = [event for event in recording.queue if event.type not in WITHOUT]
+        recording.hold(WITHOUT)
         runner = Runner(conductor, recording, strategy, ports, effects=recording.effects, people=people, step=step)
         try:
             result = runner.run()
