@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dalsegno.errors import NotReconstructable
 from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import StageLimits
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 from dalsegno.testing.builder import SessionBuilder
 from decider_lab import APPROVE, Scene, stage
 

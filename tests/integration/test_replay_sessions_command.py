@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dalsegno.cli import replaying
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 from harness_cli import Cli
 from harness_worker import World
 from replay_lab import altered, decided, records_of

@@ -51,8 +51,9 @@ from dalsegno.readers.sessions import find_session
 from dalsegno.replay.again import decide_again
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.golden import compare, lines_of
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.serving import EXACT
-from dalsegno.replay.session_replay import Asked, Replayed, replay_session
+from dalsegno.replay.session_replay import Asked, replay_session
 from dalsegno.replay.strategy import Strategy
 from dalsegno.storage.object_store import FolderStore
 from harness_cli import Cli

@@ -44,7 +44,7 @@ COMMANDS = {
     "projection": Listed("projection", "Which projections there are, and their rows."),
     "snapshot": Listed("snapshot", "Take snapshots of the shards, prove them, remove old ones."),
     "group": Listed("group", "Consumer groups, and the offsets of dalsegno's own one."),
-    "replay": Listed("replay", "Build the projections anew from a place in the log."),
+    "replay": Listed("replay", "Build projections anew from a place in the log; make decisions of sessions again."),
     "worker": Listed("worker", "Run a worker, look at this machine's, list and drain those of all machines."),
     "import": Listed("import_", "Import recordings of other harnesses."),
     "policy": Listed("policy", "What a policy would have done to recorded tool calls."),

@@ -1,4 +1,4 @@
-"""``dalsegno replay``: build the projections anew from a place in the log, beside what is read, and switch."""
+"""``dalsegno replay``: the projections built anew from a place in the log, or decisions of sessions made again."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def with_modes(function: F) -> F:
 
 @click.group(epilog="Example: dalsegno replay plan --from latest-snapshot")
 def command() -> None:
-    """Build the projections anew from a place in the log, beside what is read, and switch to them."""
+    """Build the projections anew from a place in the log, beside what is read, and switch to them; or make decisions of
+    recorded sessions again, and show where they differ."""
 
 
 @command.command(epilog="Example: dalsegno replay plan --from snapshot:20261129-193000-1a2b")

@@ -49,7 +49,7 @@ _OPTIONS: Final = (
         "--approvals",
         type=click.Choice(["recorded", "deny", "script"]),
         default="recorded",
-        help="Whether leave of then counts; script: what people answer stands in a file.",
+        help="Whether leave of then counts; script: a file says what people answer, and no leave of then counts.",
     ),
     click.option(
         "--approvals-from",

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from dalsegno.errors import DalsegnoError, Failed
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 
 FEW_SESSIONS = 8
 """With no more than these, starting processes takes longer than they save."""

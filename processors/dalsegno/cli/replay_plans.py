@@ -37,6 +37,7 @@ from dalsegno.replay.session_plans import (
     cost_of,
     document,
     plan_record,
+    stale,
 )
 from dalsegno.replay.store import replays_topic
 from dalsegno.storage.blobs import Blobs
@@ -96,12 +97,7 @@ def _options(given: Chosen) -> dict[str, Any]:
 def given_by(plan: SessionsPlan) -> Chosen:
     """What was asked for when the plan was made. Raises PlanStale where it was by a build with other options."""
     if plan.options.keys() != set(Chosen._fields):
-        raise PlanStale(
-            f"plan {plan.id} was made with other options than this build has",
-            wanted="a plan of this build",
-            todo=f"make a new plan: 'dalsegno replay plan --mode {plan.mode} ...'",
-            replay_id=plan.id,
-        )
+        raise stale(plan, "it was made with other options than this build has", wanted="a plan of this build")
     made: dict[str, Any] = {}
     for name, value in plan.options.items():
         path = name in _FILES and value is not None
@@ -159,17 +155,24 @@ def plan_row(stored: StoredPlan, topic: Topic) -> dict[str, Any]:
 def plan_data(stored: StoredPlan, topic: Topic) -> dict[str, Any]:
     """All of it, for programs."""
     plan = stored.plan
-    given = given_by(plan)
-    strategy = given.strategy(plan.mode)
     return {
         **plan_row(stored, topic),
         "mode": plan.mode,
-        "strategy": str(strategy),
-        "actions": actions(strategy, fork=given.forks(plan.mode)),
+        **_meaning(plan),
         "options": {name: value for name, value in plan.options.items() if value not in (None, [], False)},
         "total": msgspec.structs.asdict(plan.cost),
         "sessions": list(_rows(stored, topic)),
     }
+
+
+def _meaning(plan: SessionsPlan) -> dict[str, Any]:
+    """Of its options; unknown where they are another build's."""
+    try:
+        given = given_by(plan)
+    except PlanStale:
+        return {"strategy": None, "actions": None}
+    strategy = given.strategy(plan.mode)
+    return {"strategy": str(strategy), "actions": actions(strategy, fork=given.forks(plan.mode))}
 
 
 def show_plan_of_sessions(ctx: Context, stored: StoredPlan, topic: Topic) -> None:

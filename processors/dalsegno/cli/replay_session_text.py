@@ -10,7 +10,7 @@ from dalsegno.cli.context import Context
 from dalsegno.cli.divergence_text import divergence_lines
 from dalsegno.cli.output import emit, note, visible
 from dalsegno.replay.modes import MODES
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 
 
 def table() -> str:

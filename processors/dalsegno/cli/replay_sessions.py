@@ -30,9 +30,9 @@ from dalsegno.errors import (
 from dalsegno.harness.clock import SystemClock
 from dalsegno.log.service_records import write_records
 from dalsegno.replay.execute import Progress
-from dalsegno.replay.session_plans import StoredPlan
+from dalsegno.replay.replayed import Replayed
+from dalsegno.replay.session_plans import StoredPlan, stale
 from dalsegno.replay.session_records import Kept, Told, records_of
-from dalsegno.replay.session_replay import Replayed
 from dalsegno.replay.session_results import MEDIA_TYPE, decode_result, encode_result, inputs_of
 from dalsegno.replay.store import replays_topic
 from dalsegno.storage.blobs import Blobs
@@ -124,12 +124,7 @@ class _Keeping:
         """Raises PlanStale where the session went on meanwhile, and what writing does."""
         number = self._numbers[result.session_id]
         if result.head != self._plan.sessions[number - 1].head.hash:
-            raise PlanStale(
-                f"plan {self._plan.id} is stale: session {result.session_id} went on while it was replayed",
-                wanted="the sessions as they were when it was made",
-                todo=f"make a new plan: 'dalsegno replay plan --mode {self._plan.mode} ...'",
-                replay_id=self._plan.id,
-            )
+            raise stale(self._plan, f"session {result.session_id} went on while it was replayed")
         first = None if self._plan.start is None else start_of(self._plan.start, result.session_id)
         told = Told(
             self._plan.replay_id(number), self._replays.strategy, who(), self._started_at, SystemClock().now(), first,

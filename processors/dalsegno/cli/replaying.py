@@ -16,12 +16,14 @@ from dalsegno.harness.past import StoredContents, configuration_in_log
 from dalsegno.harness.people import read_people
 from dalsegno.harness.performing import Ports
 from dalsegno.log.publisher import Publisher
+from dalsegno.model.history import counting
 from dalsegno.model.records import Event
-from dalsegno.readers.lineage import counting_events
+from dalsegno.readers.lineage import counting_events, history_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.replay.changes import Changes
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.session_fork import fork_session
-from dalsegno.replay.session_replay import Asked, Replayed, ended_early, replay_session
+from dalsegno.replay.session_replay import Asked, ended_early, replay_session
 from dalsegno.settings import Settings
 from dalsegno.storage.blobs import Blobs
 
@@ -68,13 +70,13 @@ class Replays:
 
     def one(self, session_id: str) -> Replayed:
         """Of a miss, and of a session that cannot be made again or forked, the result says so."""
-        history = list(counting_events(self._reader, session_id))
-        asked = self._asked(session_id, history)
+        whole = list(history_events(self._reader, session_id))
+        asked = self._asked(session_id, list(counting(whole)))
         try:
             result = self._replayed(asked)
         except (NotReconstructable, NoForkPoint, SessionHeld) as error:
             result = ended_early(asked, error)
-        result.head = history[-1].hash.hex()
+        result.head = whole[-1].hash.hex()  # also where that event breaks a rule: it is the session's end
         return result
 
     def told(self, session_id: str) -> str:

@@ -122,9 +122,7 @@ class Live:
             self.conductor.drain()
             head = self.conductor.rows.head_row
             if head is None or head.status in ("ENDED", "CREATED"):
-                self._take_last_receipts(LAST_RECEIPTS_SECONDS * (1 + self._cancel_below()))
-                while self._mail.take_up(self.conductor):  # who asked too late is told so by a note
-                    pass
+                self._finish()
                 return Stopped("ENDED")
             if self._mail.take_up(self.conductor) or self._take_answer(None):
                 patient_since, told = None, False
@@ -205,19 +203,27 @@ class Live:
                 self.conductor.append(unrecordable(work, error.found))
         return True
 
-    def _cancel_below(self) -> bool:
-        """Nobody asks for what the sub-sessions do that were under way when the session ended: they end too."""
-        rows, session_id = self.conductor.rows, self.conductor.writer.session_id
-        below = [call.child for call in rows.family(CALL).values() if call.child and call.phase not in CLOSED]
-        if self._ports.cancel_sub_session is None:
-            return False
+    def _finish(self) -> None:
+        """The session has ended: (1) the sub-sessions that were under way end too, for nobody asks any more for what
+        they do; (2) what its calls did meanwhile belongs in its log (rule S4); (3) who asked too late is told so."""
+        below = self._cancel_below()
+        # A sub-session waits as long for calls of its own before it has an end that can be recorded here.
+        self._take_last_receipts(LAST_RECEIPTS_SECONDS * (2 if below else 1))
+        while self._mail.take_up(self.conductor):
+            pass
+
+    def _cancel_below(self) -> list[str]:
+        """The sub-sessions that were asked to end."""
+        cancel, session_id = self._ports.cancel_sub_session, self.conductor.writer.session_id
+        if cancel is None:
+            return []
+        calls = self.conductor.rows.family(CALL).values()
+        below = [call.child for call in calls if call.child and call.phase not in CLOSED]
         for child in below:
-            self._ports.cancel_sub_session(child, f"session {session_id}, whose call it is, has ended")
-        return bool(below)
+            cancel(child, f"session {session_id}, whose call it is, has ended")
+        return below
 
     def _take_last_receipts(self, seconds: float) -> None:
-        """Of calls that were under way when the session ended: what they did belongs in its log (rule S4). A
-        sub-session waits for its own calls first."""
         deadline = time.monotonic() + seconds
         while self._calls and (left := deadline - time.monotonic()) > 0:
             self._take_answer(left)

@@ -107,15 +107,17 @@ def resume(
     records_from = publisher.log_source() if source is None else source
     session = Session(publisher, session_id, source=records_from, **options)
     past: Past | None = None
+    resolved: Mapping[tuple[str, str], str] = {}
 
     def examine(records: SessionRecords, found: History) -> None:
-        nonlocal past
+        nonlocal past, resolved
         past = past_of(session_id, records, found.counted, records_from, publisher.blobs)
         _check_may_go_on(past, documents)
+        resolved = resolutions(past.rows)
 
     def resolution(operation: OpenOperation) -> str:
         assert past is not None, "it is examined first"
-        return resolutions(past.rows).get((operation.kind, operation.id)) or default_resolution(operation)
+        return resolved.get((operation.kind, operation.id)) or default_resolution(operation)
 
     pending = session.resume(resolve=resolution, examine=examine)
     assert past is not None

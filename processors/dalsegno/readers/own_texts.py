@@ -38,10 +38,11 @@ def own_texts(reads: ShardReads, session_id: str, seq: int, wanted: Collection[s
         found = _texts(rows, _contents(rows, reads.history(session_id)))
     except (NotReconstructable, InvalidDocument):
         return {}
-    for id, item in rows.family(ITEM).items():
-        if found and id in wanted and id not in found:  # of an earlier stage: what it came to
-            text, _ = content_of(next(reads.path(session_id, after=item.seq - 1, limit=1)))
-            found[id] = text or ""
+    if found and not rows.head_row.forks:  # a fork's seqs are its parent's, too: whose an item's is, no row says
+        for id, item in rows.family(ITEM).items():
+            if id in wanted and id not in found:  # of an earlier stage: what it came to
+                text, _ = content_of(next(reads.path(session_id, after=item.seq - 1, limit=1)))
+                found[id] = text or ""
     return {id: text for id, text in found.items() if id in wanted}
 
 

@@ -9,13 +9,12 @@ from dalsegno.errors import NotReconstructable
 from dalsegno.harness.conductor import Conductor, Store
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.writers import Recorder
-from dalsegno.model.events import NewEvent
 from dalsegno.model.forking import Boundary
 from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
-from dalsegno.orchestration.decider import MemoryContents, World
+from dalsegno.orchestration.decider import MemoryContents
 from dalsegno.replay.check import Override
-from dalsegno.replay.rerun import Rerun, Runner
+from dalsegno.replay.rerun import People, Rerun, Runner
 from dalsegno.replay.serving import Recording
 from dalsegno.replay.strategy import Strategy
 
@@ -40,6 +39,13 @@ def own_start(history: Sequence[Event]) -> int:
     return starts[-1]
 
 
+def up_to(history: Sequence[Event], last: int | None) -> list[Event]:
+    """A history up to a seq of the session itself; None: all of it."""
+    return [
+        event for event in history if last is None or event.session_id != history[-1].session_id or event.seq <= last
+    ]
+
+
 def place_behind(history: Sequence[Event], boundary: Boundary) -> int:
     """The place in a history behind the event that a fork of it goes on from. Raises NotReconstructable."""
     for place, event in enumerate(history, 1):
@@ -61,7 +67,7 @@ def runner_from(
     contents: Store | None = None,
     override: Override | None = None,
     step: Callable[[Event], None] | None = None,
-    people: Callable[[World], NewEvent | None] | None = None,
+    people: People | None = None,
 ) -> Runner:
     """A run in memory that goes on behind these events, which are taken as they are."""
     conductor = Conductor(

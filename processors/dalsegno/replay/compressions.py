@@ -54,6 +54,10 @@ class Compressions:
             tokens_after=tokens,
         )
 
+    def is_for_one(self, inference_id: str) -> bool:
+        """Whether a model was asked by this inference for one of them."""
+        return inference_id.rpartition("/")[0] in self._asked
+
     def answers(self, inference_id: str, rows: MemoryRows) -> str | None:
         """The inference of the compression in progress, if what was recorded of this one is an answer to it: it was
         asked for a compression of the same key."""

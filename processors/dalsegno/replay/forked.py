@@ -18,14 +18,12 @@ from dalsegno.harness.performing import Ports
 from dalsegno.harness.writers import LogWriter
 from dalsegno.log.history import SessionSource
 from dalsegno.log.publisher import Publisher
-from dalsegno.model.events import NewEvent
 from dalsegno.model.forking import Boundary
 from dalsegno.model.payloads import ForkPurpose
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument, pins
-from dalsegno.orchestration.decider import World
-from dalsegno.replay.again import place_behind
-from dalsegno.replay.rerun import Rerun, Runner
+from dalsegno.replay.again import place_behind, up_to
+from dalsegno.replay.rerun import People, Rerun, Runner
 from dalsegno.replay.serving import Recording
 from dalsegno.replay.strategy import Strategy
 
@@ -35,12 +33,14 @@ WITHOUT: Final = frozenset({"SessionRecovered"})
 
 @dataclass(frozen=True)
 class Forked:
-    """``boundary``: where it left its parent; ``recorded``: what the parent has behind that; ``result``: what the run
-    came to; ``events``: the fork's own, its first two and its documents among them."""
+    """``boundary``: where it left its parent; ``recorded``: what was looked at of the parent behind that; ``open_end``:
+    the parent had not ended there; ``result``: what the run came to; ``events``: the fork's own, its first two and its
+    documents among them."""
 
     session_id: str
     boundary: Boundary
     recorded: Sequence[Event]
+    open_end: bool
     result: Rerun
     events: Sequence[Event]
 
@@ -54,20 +54,22 @@ def run_in_fork(
     *,
     purpose: ForkPurpose = "WHAT_IF",
     documents: Sequence[PinnedDocument] = (),
+    until: int | None = None,
     suffix: str | None = None,
     source: SessionSource | None = None,
-    people: Callable[[World], NewEvent | None] | None = None,
+    people: People | None = None,
     step: Callable[[Event], None] | None = None,
     **options: Any,
 ) -> Forked:
     """``at``: a seq of the parent (None: its last event). ``documents``: pinned in the fork, by kind, from its first
-    turn on. Raises NoForkPoint, NotReconstructable, and what appending does."""
+    turn on. ``until``: a seq of the parent, behind which nothing is looked at. Raises NoForkPoint,
+    NotReconstructable, and what appending does."""
     parent = history(publisher, parent_id, source)
     with publisher.fork(parent_id, at, purpose=purpose, suffix=suffix, **options) as session:
         boundary = session.forked_at
         assert boundary is not None
         place = place_behind(parent, boundary)
-        before, behind = parent[:place], parent[place:]
+        before, behind = parent[:place], up_to(parent, until)[place:]
         conductor = Conductor(LogWriter(session), StoredContents(publisher.blobs))
         conductor.take_in(before)
         own = history(publisher, session.session_id, source)[len(before) :]
@@ -75,7 +77,7 @@ def run_in_fork(
         for pin in pins(documents, "NEXT_TURN"):
             own.append(conductor.append(pin))
         recording = Recording.of(behind, before)
-        recording.queue = [event for event in recording.queue if event.type not in WITHOUT]
+        recording.hold(WITHOUT)
         runner = Runner(conductor, recording, strategy, ports, effects=recording.effects, people=people, step=step)
         try:
             result = runner.run()
@@ -83,4 +85,4 @@ def run_in_fork(
             error.data["fork"] = session.session_id
             error.todo += f"; what was decided up to there stands in {session.session_id}"
             raise
-    return Forked(session.session_id, boundary, behind, result, [*own, *result.events])
+    return Forked(session.session_id, boundary, behind, recording.unended, result, [*own, *result.events])

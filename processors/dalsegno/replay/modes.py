@@ -59,7 +59,11 @@ _ANSWERS: Final = {
 }
 _COMPRESSIONS: Final = {"recorded": MODES["full"]["compressions"], "recompute": MODES["simulation"]["compressions"]}
 _RESULTS: Final = {"receipts": "recorded receipts", "simulate": "simulated", "execute": "executed"}
-_LEAVE: Final = {"recorded": "recorded", "deny": "recorded, all leave denied", "script": "scripted, else recorded"}
+_LEAVE: Final = {
+    "recorded": "recorded",
+    "deny": "recorded, all leave denied",
+    "script": "leave scripted; answers to questions too where the script has a rule for any; else recorded",
+}
 _MISS: Final = {"fail": "a miss ends it", "stop": "a miss stops it", "simulate": "a miss is simulated"}
 
 

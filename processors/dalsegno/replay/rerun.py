@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dalsegno.errors import InvalidEvent, NotReconstructable
 from dalsegno.harness.conductor import Conductor
@@ -28,6 +28,8 @@ from dalsegno.replay.serving import EXACT, INEXACT, RESULTS, CallKey, Counts, Ef
 from dalsegno.replay.strategy import Strategy
 from dalsegno.replay.subjects import BEGINNINGS
 
+People: TypeAlias = Callable[[World], NewEvent | None]
+"""Who is asked what persons are asked: the answer to something that is open, or None where nobody gives one."""
 MAX_STEPS: Final = 1_000_000
 
 
@@ -59,7 +61,7 @@ class Runner:
         keys: Mapping[str, CallKey] | None = None,
         effects: Effects | None = None,
         step: Callable[[Event], None] | None = None,
-        people: Callable[[World], NewEvent | None] | None = None,
+        people: People | None = None,
     ) -> None:
         self.conductor = conductor
         self._recording = recording
@@ -72,9 +74,9 @@ class Runner:
         self._people = people
         self.result = Rerun()
         self._reuse = strategy.compression == "recorded"
-        self._held = set(strategy.held)
+        recording.hold(strategy.held, reuse=self._reuse)
         if isinstance(people, ScriptedPeople) and people.answers_questions:
-            self._held.add("InputProvided")
+            recording.hold({"InputProvided"})
 
     @property
     def world(self) -> World:
@@ -131,7 +133,7 @@ class Runner:
     # --- (2) ----------------------------------------------------------------------------------------------------------
 
     def _serve(self, *, wherever: bool = False) -> bool:
-        served = self._recording.next(self.conductor.rows, self._keys, self._held, reuse=self._reuse, wherever=wherever)
+        served = self._recording.next(self.conductor.rows, self._keys, reuse=self._reuse, wherever=wherever)
         if served is None:
             return False
         if not served.exact and self._strategy.inference == "recorded-else-rerun" and not _is_result(served):
@@ -212,7 +214,7 @@ class Runner:
 
     def _after_start(self, work: Work) -> bool:
         """A call was begun; what comes of it is served, or made."""
-        if "ToolReceiptRecorded" not in self._held:
+        if "ToolReceiptRecorded" not in self._recording.held_types:
             if self._recording.has_result(self.conductor.rows, self._keys):
                 return True
             if self._strategy.on_miss != "simulate":

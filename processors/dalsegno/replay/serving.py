@@ -103,6 +103,10 @@ class Recording:
     """What was recorded behind the start of a run, ready to be served."""
 
     queue: list[Event] = field(default_factory=list)
+    held: list[Event] = field(default_factory=list)
+    """Facts that are not served."""
+    held_types: frozenset[str] = frozenset()
+
     calls: dict[str, CallKey] = field(default_factory=dict)
     request_digests: dict[tuple[str, int], bytes | None] = field(default_factory=dict)
     shown: dict[str, bytes | None] = field(default_factory=dict)
@@ -156,18 +160,20 @@ class Recording:
         elif event.type == "ApprovalRequested":
             self.shown[body["approval_id"]] = body["arguments_digest"]
 
+    def hold(self, types: Collection[str], *, reuse: bool = False) -> None:
+        """Serve no fact of these types, but with ``reuse`` what a model said for a compression to one of the same key.
+        They are put aside, so that no look for the next fact goes through them."""
+        queue, self.queue, self.held_types = self.queue, [], self.held_types.union(types)
+        for event in queue:
+            reused = reuse and event.type in ANSWERS and self.compressions.is_for_one(event.body["inference_id"])
+            (self.held if event.type in types and not reused else self.queue).append(event)
+
     def next(
-        self,
-        rows: MemoryRows,
-        keys: dict[str, CallKey],
-        held: Collection[str] = (),
-        *,
-        reuse: bool = False,
-        wherever: bool = False,
+        self, rows: MemoryRows, keys: dict[str, CallKey], *, reuse: bool = False, wherever: bool = False
     ) -> Served | None:
         """The first recorded event that can be delivered now; it is taken out. ``keys``: of this run's calls;
-        ``held``: types that are not to be served; ``reuse``: what a model said for a compression is served to one of
-        the same key all the same; ``wherever``: what comes by itself comes though the run is not where it came."""
+        ``reuse``: what a model said for a compression is served to one of the same key, also where it is held;
+        ``wherever``: what comes by itself comes though the run is not where it came."""
         open_calls = _open_calls(rows, keys)
         for place, event in enumerate(self.queue):
             summary = None
@@ -175,7 +181,7 @@ class Recording:
                 summary = self.compressions.answers(event.body["inference_id"], rows)
             if summary is not None:
                 served = self._inference(event, summary, rows)
-            elif event.type in held:
+            elif event.type in self.held_types:
                 continue
             elif event.type not in UNSOLICITED:
                 served = self._fits(event, rows, keys, open_calls)
@@ -256,7 +262,11 @@ class Recording:
     @property
     def left_over(self) -> Sequence[Event]:
         """Recorded results that nothing asked for; that something was begun is no result."""
-        return [event for event in self.queue if event.type not in UNSOLICITED and event.type not in BEGINNINGS]
+        return [
+            event
+            for event in (*self.queue, *self.held)
+            if event.type not in UNSOLICITED and event.type not in BEGINNINGS
+        ]
 
     @property
     def is_over(self) -> bool:

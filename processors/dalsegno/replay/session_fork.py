@@ -8,7 +8,8 @@ from dalsegno.errors import NotReconstructable
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.records import Event
 from dalsegno.replay.forked import run_in_fork
-from dalsegno.replay.session_replay import Asked, Replayed, cannot_run
+from dalsegno.replay.replayed import Replayed
+from dalsegno.replay.session_replay import Asked, cannot_run
 
 
 def fork_session(asked: Asked, open_publisher: Callable[[], Publisher]) -> Replayed:
@@ -17,16 +18,18 @@ def fork_session(asked: Asked, open_publisher: Callable[[], Publisher]) -> Repla
     refused = cannot_run(asked)
     if refused is not None:  # before anything is written
         return refused
-    result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(asked.history))
-    at = asked.start if asked.start > 1 else _first_turn(asked.history)
+    result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(asked.looked_at))
+    at = asked.start if asked.start > 1 else _first_turn(asked.looked_at)
     with open_publisher() as publisher:
         forked = run_in_fork(
             publisher, asked.session_id, at, asked.strategy, asked.ports, documents=asked.documents,
-            people=asked.people, purpose="WHAT_IF" if asked.documents else "DATASET",
+            people=asked.people, until=asked.until, purpose="WHAT_IF" if asked.documents else "DATASET",
         )  # fmt: skip
     result.fork, result.snapped_back = forked.session_id, forked.boundary.snapped_back
     result.identity = forked.events[-1].hash.hex()
-    return result.of_run(asked, forked.recorded, forked.result)
+    return result.of_run(
+        forked.recorded, forked.result, config=asked.decides_otherwise, open_end=forked.open_end
+    )  # fmt: skip
 
 
 def _first_turn(history: Sequence[Event]) -> int:

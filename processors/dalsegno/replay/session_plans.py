@@ -146,13 +146,20 @@ def check_heads(plan: SessionsPlan, now: Mapping[str, Head]) -> None:
     if moved:
         rest = len(moved) - CHANGES_NAMED
         more = f"; and {rest} more" if rest > 0 else ""
-        raise PlanStale(
-            f"plan {plan.id} is stale: {'; '.join(moved[:CHANGES_NAMED])}{more}",
-            wanted="the sessions as they were when it was made",
-            todo=f"make a new plan: 'dalsegno replay plan --mode {plan.mode} ...'",
-            changes=moved,
-            replay_id=plan.id,
-        )
+        raise stale(plan, f"{'; '.join(moved[:CHANGES_NAMED])}{more}", changes=moved)
+
+
+def stale(
+    plan: SessionsPlan, found: str, *, wanted: str = "the sessions as they were when it was made", **data: Any
+) -> PlanStale:
+    """What is raised where a plan does not hold any more."""
+    return PlanStale(
+        f"plan {plan.id} is stale: {found}",
+        wanted=wanted,
+        todo=f"make a new plan: 'dalsegno replay plan --mode {plan.mode} ...'",
+        replay_id=plan.id,
+        **data,
+    )
 
 
 def _changes(sessions: Iterable[PlannedSession], now: Mapping[str, Head]) -> Iterable[str]:

@@ -21,7 +21,7 @@ from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.model.events import Blob
 from dalsegno.replay.divergence import ABSENT, Divergence, plain
 from dalsegno.replay.modes import actions
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.strategy import Strategy
 
 MODES: Final = {"full": "FULL", "inference-skipping": "INFERENCE_SKIPPING", "simulation": "SIMULATION"}
@@ -46,8 +46,11 @@ def records_of(
     told: Told, result: Replayed, blob: Blob | None = None, before: Kept | None = None
 ) -> Iterator[tuple[str, bytes | None]]:
     """Keys and values, in the order in which they are written. ``blob``: the whole result; ``before``: what the topic
-    holds of an earlier replay with this id, which is taken out."""
+    holds of an earlier replay with this id, which is taken out: its end first, so that a crash leaves no mixture that
+    passes for a whole one."""
     differences = list(_differences(result))
+    if before is not None and before.completed is not None:
+        yield f"{told.id}:completed:0", None
     for old in () if before is None else before.differences:
         if old["number"] > len(differences):
             yield f"{told.id}:diverged:{old['number']}", None

@@ -6,106 +6,23 @@ simulation): the decisions made again, facts served from the record or made by t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
 
 from dalsegno.errors import DalsegnoError, NotReconstructable
 from dalsegno.harness.conductor import Store
 from dalsegno.harness.performing import Ports
-from dalsegno.model.events import NewEvent
 from dalsegno.model.forking import Boundary, fork_point
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument
-from dalsegno.orchestration.decider import World, configuration_in_force
-from dalsegno.replay.again import own_start, place_behind, runner_from
+from dalsegno.orchestration.decider import configuration_in_force
+from dalsegno.replay.again import own_start, place_behind, runner_from, up_to
 from dalsegno.replay.check import Checked, Checker, Override, configuration_digest, other_versions
-from dalsegno.replay.compared import compare_run
-from dalsegno.replay.divergence import Divergence
 from dalsegno.replay.observed import check_observed
-from dalsegno.replay.rerun import Rerun
-from dalsegno.replay.serving import Counts, Recording
+from dalsegno.replay.replayed import KEPT, POLICY_DIGESTS, Replayed
+from dalsegno.replay.rerun import People
+from dalsegno.replay.serving import Recording
 from dalsegno.replay.strategy import Strategy
-
-Mode: TypeAlias = Literal["full", "inference-skipping", "simulation"]
-Verdict: TypeAlias = Literal["EQUAL", "DIVERGED", "NOT_COMPARED"]
-
-POLICY_DIGESTS: Final = frozenset({"/policy_digest", "/validator_digest", "/engine"})
-"""They differ for no other reason than that a document is another."""
-KEPT: Final = 20
-
-
-@dataclass
-class Replayed:
-    """``verdict`` NOT_COMPARED: no decision could be. ``left_over``: recorded results that nothing asked for.
-    ``identity``: "" where anybody was asked. ``head``: the hash, in hex, of the last event that the session had."""
-
-    session_id: str
-    mode: str
-    strategy: str
-    verdict: Verdict = "NOT_COMPARED"
-    identity: str = ""
-    head: str = ""
-    events: int = 0
-    compared: int = 0
-    equal: int = 0
-    diverged: int = 0
-    derived: int = 0
-    divergences: list[Divergence] = field(default_factory=list)
-    not_comparable: Counter[str] = field(default_factory=Counter)
-    unreconstructable: tuple[int, str] | None = None
-    what_if: list[str] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-    inexact: list[tuple[int, str]] = field(default_factory=list)
-    left_over: int = 0
-    stopped: str | None = None
-    snapped_back: int = 0
-    fork: str | None = None
-
-    @property
-    def tainted(self) -> bool:
-        """Recorded facts were served that are not exactly those of then."""
-        return self.counts.tainted
-
-    def of_run(self, asked: Asked, recorded: Sequence[Event], run: Rerun, *, open_end: bool = False) -> Replayed:
-        """What a run of the events that were recorded came to. ``open_end``: the recording goes no further."""
-        compared = compare_run(
-            recorded,
-            run.events,
-            config=asked.decides_otherwise,
-            ignore=POLICY_DIGESTS if asked.decides_otherwise else frozenset(),
-            open_end=open_end,
-            missed=run.stopped if run.counts.missed else None,
-        )
-        self.counts, self.inexact, self.left_over = run.counts, run.inexact, len(run.left_over)
-        self.stopped = run.stopped
-        self.compared, self.equal = compared.compared, compared.equal
-        self.diverged, self.divergences = len(compared.divergences), compared.divergences[:KEPT]
-        return self.settle()
-
-    def settle(self) -> Replayed:
-        if self.diverged:
-            self.verdict = "DIVERGED"
-        elif self.compared and self.unreconstructable is None:
-            self.verdict = "EQUAL"
-        return self
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain values for people and programs."""
-        seq, why = self.unreconstructable or (None, None)
-        return {
-            "session": self.session_id, "mode": self.mode, "verdict": self.verdict, "events": self.events,
-            "compared": self.compared, "equal": self.equal, "diverged": self.diverged, "derived": self.derived,
-            "not_comparable": dict(sorted(self.not_comparable.items())),
-            "unreconstructable_from": seq, "because": why, "what_if": self.what_if, "tainted": self.tainted,
-            "served": {"exact": self.counts.exact, "inexact": self.counts.inexact},
-            "rerun": self.counts.rerun, "simulated": self.counts.simulated, "missed": self.counts.missed,
-            "reused_compressions": self.counts.reused,
-            "inexact": [{"seq": seq, "because": why} for seq, why in self.inexact],
-            "left_over": self.left_over, "stopped": self.stopped, "fork": self.fork, "strategy": self.strategy,
-            "identity": self.identity, "head": self.head, "divergences": [each.to_json() for each in self.divergences],
-        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -120,7 +37,7 @@ class Asked:
     documents: Sequence[PinnedDocument] = ()
     """Those that ``override`` decides by, for a fork to pin."""
     ports: Ports | None = None
-    people: Callable[[World], NewEvent | None] | None = None
+    people: People | None = None
     start: int = 1
     until: int | None = None
     step: Callable[[Event], None] | None = None
@@ -143,8 +60,7 @@ class Asked:
     @property
     def looked_at(self) -> list[Event]:
         """The history up to ``until``."""
-        last, own = self.until, self.session_id
-        return [event for event in self.history if last is None or event.session_id != own or event.seq <= last]
+        return up_to(self.history, self.until)
 
     @property
     def session_id(self) -> str:
@@ -161,16 +77,21 @@ class Asked:
 
 def replay_session(asked: Asked) -> Replayed:
     """Raises NotReconstructable where a run misses a fact and its strategy says to fail, or a content is missing."""
+    if asked.strategy.mode == "inference-skipping":
+        return nothing_there(asked) or _checked(asked)
+    return cannot_run(asked) or _run(asked)
+
+
+def nothing_there(asked: Asked) -> Replayed | None:
+    """The answer where nothing is to be looked at. Raises NotReconstructable for a session without events."""
     if not asked.history:
         raise NotReconstructable("the session has no events", wanted="a session that can be read")
     last = asked.looked_at[-1].seq
-    if asked.start > last:
-        nothing = Replayed(asked.session_id, asked.strategy.mode, asked.told)
-        nothing.not_comparable[f"nothing at seq {asked.start} or behind it; what is looked at ends at {last}"] += 1
-        return nothing
-    if asked.strategy.mode == "inference-skipping":
-        return _checked(asked)
-    return _run(asked)
+    if asked.start <= last:
+        return None
+    result = Replayed(asked.session_id, asked.strategy.mode, asked.told)
+    result.not_comparable[f"nothing at seq {asked.start} or behind it; what is looked at ends at {last}"] += 1
+    return result
 
 
 def ended_early(asked: Asked, error: DalsegnoError) -> Replayed:
@@ -239,7 +160,11 @@ def _observed(result: Replayed, history: Sequence[Event]) -> Replayed:
 
 
 def cannot_run(asked: Asked) -> Replayed | None:
-    """The answer for a session whose decisions cannot be made again, whatever is given; None: they can be tried."""
+    """The answer for a session whose decisions cannot be made again, whatever is given; None: they can be tried. Raises
+    as ``nothing_there``."""
+    nothing = nothing_there(asked)
+    if nothing is not None:
+        return nothing
     history = asked.looked_at
     result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(history))
     if not is_decided(history):
@@ -250,9 +175,6 @@ def cannot_run(asked: Asked) -> Replayed | None:
 
 
 def _run(asked: Asked) -> Replayed:
-    refused = cannot_run(asked)
-    if refused is not None:
-        return refused
     history = asked.looked_at
     result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(history))
     begun, result.snapped_back = _beginning(asked)
@@ -268,7 +190,7 @@ def _run(asked: Asked) -> Replayed:
         result.unreconstructable = (behind[0].seq if behind else before[-1].seq, error.found)
         return result
     run = runner.run()
-    result.of_run(asked, behind, run, open_end=recording.unended)
+    result.of_run(behind, run, config=asked.decides_otherwise, open_end=recording.unended)
     given = runner.world.configuration
     result.what_if = other_versions(given.build)
     if not run.counts.rerun and not run.counts.simulated:  # else it follows from what was answered now, too

@@ -15,8 +15,8 @@ from dalsegno.errors import RecordDamaged
 from dalsegno.orchestration.canonical import canonical
 from dalsegno.replay.check import VERSIONS
 from dalsegno.replay.divergence import ABSENT, Ancestor, Divergence, FieldDifference
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.serving import Counts
-from dalsegno.replay.session_replay import Replayed
 
 MEDIA_TYPE: Final = "application/msgpack"
 

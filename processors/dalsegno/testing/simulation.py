@@ -8,7 +8,7 @@ Everything is done in one order, so that equal documents, script and tools give 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -21,20 +21,19 @@ from dalsegno.harness.providers.scripted import Scripted, read_script
 from dalsegno.harness.sessions import build, start
 from dalsegno.harness.tools import PythonTools, Tool
 from dalsegno.harness.writers import Recorder
-from dalsegno.model.events import Label, NewEvent, SessionCreated
+from dalsegno.model.events import Label, SessionCreated
 from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import documents
-from dalsegno.orchestration.decider import MemoryContents, World
+from dalsegno.orchestration.decider import MemoryContents
 from dalsegno.orchestration.ports import Provider, Reporter, Retriever
 from dalsegno.orchestration.ports import Tools as ToolsPort
-from dalsegno.replay.rerun import Runner
+from dalsegno.replay.rerun import People, Runner
 from dalsegno.replay.serving import Recording
 from dalsegno.replay.strategy import Strategy
 from dalsegno.storage.blobs import blob
 
 Script: TypeAlias = Sequence[Mapping[str, Any]] | Path | str | Provider
 """Rules as of ``harness.providers.scripted``, a file of them, or any provider."""
-People: TypeAlias = Callable[[World], NewEvent | None]
 START: Final = 1_700_000_000_000_000
 """What the clock of a simulation shows at its start, microseconds since 1970 UTC; each event is a second later."""
 

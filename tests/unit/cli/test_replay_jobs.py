@@ -12,7 +12,7 @@ import pytest
 from dalsegno.cli import replaying
 from dalsegno.cli.replay_jobs import FEW_SESSIONS, jobs_for, spread
 from dalsegno.errors import Failed, NotReconstructable
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 from reader_lab import House
 from replay_lab import altered, decided, dying, failing, records_of
 

@@ -10,8 +10,8 @@ import pytest
 from dalsegno.cli import replay_topic
 from dalsegno.replay.divergence import Divergence, FieldDifference
 from dalsegno.replay.modes import MODES
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.session_records import Told, records_of
-from dalsegno.replay.session_replay import Replayed
 from dalsegno.replay.strategy import Strategy
 
 Say = Callable[..., tuple[str, str]]

@@ -13,7 +13,7 @@ from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
 from dalsegno.errors import BrokerUnavailable
 from dalsegno.log.codec import decode_record
 from dalsegno.replay import session_results
-from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.replayed import Replayed
 from reader_lab import PREFIX, House
 from replay_lab import altered, decided, records_of
 from shard_lab import apply
@@ -169,15 +169,52 @@ def test_a_session_that_goes_on_while_it_is_replayed_is_not_kept(
     say: Say, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(say)
-    histories: Any = replaying.counting_events
+    histories: Any = replaying.history_events
     monkeypatch.setattr(
-        replaying, "counting_events",
+        replaying, "history_events",
         lambda reader, id: list(histories(reader, id))[: -1 if id == "s-2" else None],
     )  # fmt: skip
     _, err = say("replay", "run", plan["id"], "--jobs", "1", code=5)
     assert "session s-2 went on while it was replayed" in err
     assert topic.records(f"{plan['id']}.1")
     assert not topic.records(f"{plan['id']}.2")
+
+
+def test_a_session_whose_last_event_breaks_a_rule_is_what_it_was(house: House, say: Say, topic: Topic) -> None:
+    builder = records_of("s-1", decided())
+    builder.append("SessionStarted")
+    assert builder.verdicts[-1].violations
+    house.shard(builder.records)
+    plan = planned(say)
+    say("replay", "run", plan["id"])
+    assert topic.records(f"{plan['id']}.1")["completed:0"][1]["verdict"] == "EQUAL"
+
+
+def test_a_fork_whose_parent_is_not_here_has_a_result_of_its_own(house: House, say: Say, topic: Topic) -> None:
+    parent = records_of("s-1", decided())
+    house.shard([*records_of("s-2", decided()).records, *parent.fork(9, "f").records])
+    plan = planned(say)
+    out, _ = say("-o", "json", "replay", "run", plan["id"], code=1)
+    found = {each["session"]: each["verdict"] for each in json.loads(out)}
+    assert found == {"s-1~f": "NOT_COMPARED", "s-2": "EQUAL"}
+    assert topic.records(f"{plan['id']}.1")
+
+
+@pytest.mark.usefixtures("four", "topic")
+def test_a_plan_with_options_of_another_build_is_shown_and_not_carried_out(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replay_plans._options
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            replay_plans, "_options", lambda given: {k: v for k, v in options(given).items() if k != "compression"}
+        )
+        out, _ = say("replay", "plan", *MODE, "--session", "s-1")
+    id = out.split()[-1]
+    assert "made with other options than this build has" in say("replay", "run", id, code=5)[1]
+    assert id in say("replay", "show", id)[0]
+    shown = json.loads(say("-o", "json", "replay", "show", id)[0])
+    assert (shown["state"], shown["mode"], shown["strategy"]) == ("PLANNED", "inference-skipping", None)
 
 
 # --- interrupted ------------------------------------------------------------------------------------------------------
@@ -240,6 +277,29 @@ def test_a_result_of_another_build_or_document_is_not_taken(
     assert {key.partition(":")[0] for key in left} == {f"{plan['id']}.3"}, "differences of before are taken out"
     replayings.sessions.clear()
     monkeypatch.setattr(session_results, "VERSIONS", {"decider": 99})
+    say("replay", "run", plan["id"], code=3)
+    assert replayings.sessions == NAMES
+
+
+@pytest.mark.usefixtures("four")
+def test_a_result_that_takes_the_place_of_another_passes_for_neither_before_it_is_whole(
+    say: Say, topic: Topic, replayings: Replayings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("policy.yaml").write_text("{name: deny, default: DENY}")
+    plan = planned(say, "--policy", "policy.yaml")
+    say("replay", "run", plan["id"], code=3)
+    Path("policy.yaml").write_text("{name: same}")
+
+    def write(kafka: Any, name: str, records: Iterable[tuple[str, bytes | None]]) -> None:
+        topic.write(kafka, name, list(records)[:-1])
+        raise BrokerUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_sessions, "write_records", write)
+        say("replay", "run", plan["id"], "--jobs", "1", code=6)
+    states = json.loads(say("-o", "json", "replay", "show", plan["id"])[0])["sessions"]
+    assert [each["state"] for each in states] == ["STARTED", "DIVERGED", "DIVERGED", "DIVERGED"]
+    replayings.sessions.clear()
     say("replay", "run", plan["id"], code=3)
     assert replayings.sessions == NAMES
 

@@ -17,34 +17,11 @@ from dalsegno.model.records import Event
 from dalsegno.replay import modes
 from dalsegno.testing import MemoryLog, MemoryPublisher, simulate
 from dalsegno.testing.builder import SessionBuilder
+from looking_lab import SCRIPT, TOOLS, WORKFLOW
 from reader_lab import PREFIX, House
 
 Say = Callable[..., tuple[str, str]]
 
-WORKFLOW = """
-name: one
-agents: {a: {provider: model, model: small, prompt: main}}
-stages:
-  - {name: work, agent: a, tools: [look], validators: [said]}
-prompts: {main: "Task: {goal}"}
-validators: [{name: said, predicate: 'output != ""'}]
-"""
-SCRIPT = """
-- match: work.1/t1/i
-  calls: [{name: look, arguments: {what: x}}]
-- match: work.1/t2/i
-  calls: [{name: look, arguments: {what: z}}]
-- match: work.1/t3/i
-  text: done
-"""
-TOOLS = '''
-from dalsegno.harness.tools import tool
-
-@tool(effect="READ")
-def look(what: str) -> str:
-    """Look at something."""
-    return f"saw {what}"
-'''
 DENY = "name: stricter\nrules: [{id: deny-z, decision: DENY, when: 'call.arguments.what == \"z\"'}]\n"
 MODES = ("inference-skipping", "full", "simulation")
 
@@ -260,6 +237,20 @@ def test_a_full_replay_by_another_policy_is_written_as_a_fork(say: Say, log: Mem
     assert [event.type for event in written[:3]] == ["SessionCreated", "SessionForked", "ConfigPinned"]
     assert written[1].body["purpose"] == "WHAT_IF"
     assert "work.1/t2/c0" not in {e.body["tool_call_id"] for e in written if e.type == "ToolCallStarted"}
+
+
+@pytest.mark.parametrize("asked", ["recorded", "rerun"])
+def test_a_fork_looks_at_nothing_behind_until_and_may_go_on_from_there(
+    say: Say, log: MemoryLog, recorded: list[Event], asked: str
+) -> None:
+    """A model that is asked again answers behind it, too: the record says nothing of that."""
+    until = [event.seq for event in recorded if event.type == "TurnStarted"][1]
+    Path("same.yaml").write_text("name: same\n")
+    options = ("--policy", "same.yaml", "--inference", asked, "--provider", "scripted:script.yaml")
+    [found] = json.loads(say(*FULL, *options, "--on-miss", "stop", "--until", str(until))[0])
+    assert (found["verdict"], found["events"]) == ("EQUAL", until)
+    answers = [event for event in fork_of(found, log) if event.type == "InferenceCompleted"]
+    assert [event.body["inference_id"] for event in answers] == ["work.1/t1/i", "work.1/t2/i"][: 1 + (asked == "rerun")]
 
 
 def test_a_full_replay_that_asks_another_model_pins_it_in_its_fork_and_asks_it(say: Say, log: MemoryLog) -> None:

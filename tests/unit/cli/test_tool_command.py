@@ -15,14 +15,13 @@ import pytest
 
 from dalsegno import events
 from dalsegno.cli import inbox_sending
-from dalsegno.cli.frame import run
 from dalsegno.cli.tool import DID_NOT_RUN
 from dalsegno.harness.live import Stopped
 from dalsegno.log.inbox import Inbox
 from dalsegno.model.events import ToolReceiptRecorded
 from dalsegno.model.inbox import Command
 from dalsegno.testing.builder import SessionBuilder, blob, digest_of
-from reader_lab import PREFIX, House
+from reader_lab import House
 from session_lab import World, outcome
 from workflow_lab import WIRE, Point, Run, undecided, violations
 
@@ -33,21 +32,12 @@ ARGUMENTS = b'{"to":"ACME","cents":90000}'
 
 
 @pytest.fixture
-def say(house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
-    monkeypatch.chdir(house.data.parent)
+def say(say: Say, monkeypatch: pytest.MonkeyPatch) -> Say:
     monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nobody:1")
     # The inbox of the lab's sessions, whose topics have another prefix than the shard here.
     monkeypatch.setattr(inbox_sending, "topic_name", lambda _, name: f"t.{name}")
     monkeypatch.setattr(inbox_sending, "Inbox", lambda transport, **_: Inbox(transport, prefix="t"))
-
-    def command(*arguments: str, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        found = run(["--data", str(house.data), "--prefix", PREFIX, *arguments])
-        said = capsys.readouterr()
-        assert found == code, said.err
-        return said.out, said.err
-
-    return command
+    return say
 
 
 def known(house: House, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -13,10 +14,14 @@ from dalsegno.model.records import Event
 from dalsegno.readers.own_texts import own_texts
 from dalsegno.readers.packs import with_texts
 from dalsegno.readers.stepping import Stepper
+from dalsegno.replay.forked import run_in_fork
+from dalsegno.replay.strategy import Strategy
 from dalsegno.state.reads import ShardReads
+from dalsegno.testing import MemoryPublisher
 from dalsegno.testing.builder import SessionBuilder, Written
 from replay_lab import decided, records_of
 from shard_lab import folded, reads
+from workflow_lab import PREFIX as LOG
 from workflow_lab import SESSION, TRIAGE, Run
 
 
@@ -59,6 +64,24 @@ def test_a_step_behind_the_pack_shows_the_pack_as_it_was(triage: list[Event]) ->
     reader = reads(folded(records_of(SESSION, triage).records))
     last, end = packs(triage)[-1], triage[-1].seq
     assert texts(reader, SESSION, end) == texts(reader, SESSION, last)
+
+
+def test_a_fork_is_told_no_text_of_another_event_of_the_same_seq(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its parent's events hold is not looked for in its own: their seqs are the same."""
+    run = Run(TRIAGE, tmp_path / "desk", monkeypatch)
+    run.to_its_end()
+    publisher = MemoryPublisher(run.log, prefix=LOG, writer="fork/1/a")
+    parent = publisher.events(SESSION)
+    turn = next(event.seq for event in parent if event.type == "TurnStarted" and event.body["turn_id"] == "act.1/t1")
+    fork = run_in_fork(publisher, SESSION, turn, Strategy(on_miss="stop"), suffix="f")
+    records = [Written(record.key, record.value, None) for record in run.log.records(f"{LOG}.events")]
+    reader = reads(folded(records))
+    recorded = texts(reader, SESSION, next(seq for seq in packs(parent) if seq > turn))
+    for seq in packs(fork.events):
+        found = own_texts(reader, fork.session_id, seq, recorded)
+        assert found == {id: text for id, text in recorded.items() if id in ("system", "tools", "goal")}
 
 
 def with_erased(builder: SessionBuilder, seq: int) -> list[Written]:

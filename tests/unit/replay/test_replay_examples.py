@@ -13,7 +13,8 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.ports import Answer, Request
 from dalsegno.replay.divergence import Divergence
 from dalsegno.replay.forked import run_in_fork
-from dalsegno.replay.session_replay import Asked, Replayed, replay_session
+from dalsegno.replay.replayed import Replayed
+from dalsegno.replay.session_replay import Asked, replay_session
 from dalsegno.replay.strategy import Strategy
 from dalsegno.testing import MemoryPublisher
 from decider_variants import VARIANTS, Variant, install, recorded

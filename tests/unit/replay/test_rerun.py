@@ -14,7 +14,7 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import PolicyRule, Prompts
 from dalsegno.orchestration.ports import Answer, AnsweredCall, Request
 from dalsegno.replay.compared import compare_run
-from dalsegno.replay.serving import EXACT, INEXACT, RESULTS
+from dalsegno.replay.serving import EXACT, INEXACT, RESULTS, Recording
 from dalsegno.replay.strategy import Strategy
 from decider_lab import TEMPLATES, Scene, stage
 from rerun_lab import STOP, Counted, again, approved, crashed, deny, policy, scene, started
@@ -231,3 +231,11 @@ def test_a_stage_that_calls_otherwise_asks_for_a_result_that_is_not_there() -> N
     assert found.stopped is not None
     assert "work.1/t1/c0" in found.stopped
     assert not found.ended
+
+
+def test_what_is_held_is_looked_at_no_more_and_is_left_over_all_the_same() -> None:
+    recording = Recording.of(scene().events)
+    before = {event.seq for event in recording.left_over}
+    recording.hold({"InferenceCompleted"})
+    assert "InferenceCompleted" not in {event.type for event in recording.queue}
+    assert {event.seq for event in recording.left_over} == before

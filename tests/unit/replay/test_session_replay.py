@@ -17,8 +17,9 @@ from dalsegno.orchestration.documents import CompressionRule, Policy, PolicyRule
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.divergence import ABSENT
 from dalsegno.replay.modes import COMPRESSION, MODES, actions
+from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.session_plans import cost_of
-from dalsegno.replay.session_replay import Asked, Replayed, replay_session
+from dalsegno.replay.session_replay import Asked, replay_session
 from dalsegno.replay.strategy import Strategy
 from decider_lab import Scene, stage
 

@@ -1,4 +1,4 @@
-"""Tool calls and what is decided on them: their part of the decider's fold. Pure, total."""
+"""Tool calls, what is decided on them and what comes of them: their part of the decider's fold. Pure, total."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ from dalsegno.projections.decider.rows import (
     APPROVAL,
     ASKED_IN_STEP,
     CALL,
-    GRANT,
     GUARD,
     INFERENCE,
     ITEM,
     LISTED,
     STEPS,
-    ApprovalState,
+    TEXT,
     CallState,
-    Grant,
     GuardState,
     Head,
-    Stop,
 )
 from dalsegno.projections.decider.table import RESULTS, DeciderRows, Keep, content_of, learn, put_item
 
 CLOSED: Final = frozenset({"DONE", "REJECTED", "GIVEN_UP"})
-_TEXT: Final = 500
 
 
 def _result_item(
@@ -73,7 +69,7 @@ def _evaluated(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
     call.decision_id, call.decision = bounded(body["decision_id"]), body["decision"]
     call.rule_ids = [bounded(rule) for rule in body["rule_ids"][:LISTED]]
     call.evaluations += 1
-    call.explanation = None if body["explanation"] is None else body["explanation"][:_TEXT]
+    call.explanation = None if body["explanation"] is None else body["explanation"][:TEXT]
     modified = learn(body["modified"], keep)
     if modified is not None:
         call.effective = modified
@@ -90,81 +86,6 @@ def _guard_evaluated(rows: DeciderRows, head: Head, body: Mapping[str, Any]) -> 
     if body["decision"] == "DENY":
         before = rows.get((GUARD, head.last_stage)) or GuardState([])
         rows.put((GUARD, head.last_stage), GuardState([*before.failed, bounded(body["subject_id"] or "")][:LISTED]))
-
-
-def _approval_requested(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
-    body = event.body
-    id, call_id = bounded(body["approval_id"]), bounded(body["subject_id"])
-    call = rows.get((CALL, call_id))
-    if call is None:
-        return
-    call.approval, call.answer = id, ""
-    call.approvals += 1
-    rows.put((CALL, call_id), call)
-    state = ApprovalState(
-        call_id=call_id,
-        phase="OPEN",
-        requested_at=event.meta.get("recorded_at") or 0,
-        arguments=body["arguments_digest"],
-        addressed_to=[bounded(who) for who in body["addressed_to"][:ASKED_IN_STEP]],
-        ttl_ms=body["ttl_ms"],
-    )
-    rows.put((APPROVAL, id), state)
-
-
-def _answered(rows: DeciderRows, event: Event, phase: str, answer: str) -> tuple[str, CallState] | None:
-    """The call whose approval was answered, if it waits for this one."""
-    id = bounded(event.body["approval_id"])
-    approval = rows.get((APPROVAL, id))
-    if approval is None:
-        return None
-    approval.phase = phase
-    rows.put((APPROVAL, id), approval)
-    call = rows.get((CALL, approval.call_id))
-    if call is None or call.approval != id:
-        return None
-    call.answer = answer
-    rows.put((CALL, approval.call_id), call)
-    return approval.call_id, call
-
-
-def _granted(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
-    body = event.body
-    modified = learn(body["modified_arguments"], keep)
-    asked = rows.get((APPROVAL, bounded(body["approval_id"])))
-    if asked is not None and body["arguments_digest"] not in (None, asked.arguments):
-        # It is for other arguments than those that were shown (rule A3): no leave for this call.
-        _answered(rows, event, "GRANTED", "DENIED")
-        return
-    found = _answered(rows, event, "GRANTED", "GRANTED" if modified is None else "MODIFIED")
-    if found is None:
-        return
-    id, call = found
-    if modified is not None:
-        call.effective = modified
-        rows.put((CALL, id), call)
-    if body["scope"] in ("SESSION", "RULE"):
-        grant = Grant(body["scope"], call.name, list(call.rule_ids), head.forks)
-        rows.put((GRANT, bounded(body["approval_id"])), grant)
-
-
-def _denied(rows: DeciderRows, head: Head, event: Event, _keep: Keep) -> None:
-    effect = event.body["effect"]
-    if _answered(rows, event, "DENIED", "DENIED") is None:
-        return
-    if effect == "ABORT_TURN":
-        head.abort = "DENIED"
-    elif effect == "TERMINATE_SESSION" and head.stop is None:
-        said = event.body["explanation"]
-        head.stop = Stop("TERMINATE", event.meta.get("actor_id"), None if said is None else said[:_TEXT])
-
-
-def _expired(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
-    _answered(rows, event, "EXPIRED", "EXPIRED")
-
-
-def _withdrawn(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
-    _answered(rows, event, "WITHDRAWN", "WITHDRAWN")
 
 
 def _authorized(rows: DeciderRows, _head: Head, event: Event, _keep: Keep) -> None:
@@ -267,17 +188,6 @@ def call_recovered(rows: DeciderRows, head: Head, event: Event, keep: Keep, id: 
     _put(rows, head, id, call)
 
 
-def approval_recovered(rows: DeciderRows, _head: Head, _event: Event, _keep: Keep, id: str, resolution: str) -> None:
-    approval = rows.get((APPROVAL, id))
-    if approval is not None and resolution in ("FAILED", "ABANDONED"):
-        approval.phase = "WITHDRAWN"
-        rows.put((APPROVAL, id), approval)
-        call = rows.get((CALL, approval.call_id))
-        if call is not None and call.approval == id:
-            call.answer = "WITHDRAWN"
-            rows.put((CALL, approval.call_id), call)
-
-
 def close_turn_calls(rows: DeciderRows, head: Head, event: Event, keep: Keep, reason: str | None) -> None:
     """A turn ends: what it asked for is done with. ``reason``: it was aborted, and each call of the answer that has no
     result gets one that says so, for a provider refuses half a pair. A call that is not closed
@@ -300,11 +210,6 @@ def close_turn_calls(rows: DeciderRows, head: Head, event: Event, keep: Keep, re
 FOLDS: Final[dict[str, Any]] = {
     "ToolCallRequested": _requested,
     "PolicyEvaluated": _evaluated,
-    "ApprovalRequested": _approval_requested,
-    "ApprovalGranted": _granted,
-    "ApprovalDenied": _denied,
-    "ApprovalExpired": _expired,
-    "ApprovalWithdrawn": _withdrawn,
     "ToolCallAuthorized": _authorized,
     "ToolCallRejected": _rejected,
     "ToolCallStarted": _started,

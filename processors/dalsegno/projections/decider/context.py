@@ -15,6 +15,7 @@ from dalsegno.projections.decider.rows import (
     ITEM,
     LISTED,
     PACKED,
+    TEXT,
     CompressionState,
     Head,
     InferenceState,
@@ -32,7 +33,6 @@ from dalsegno.projections.decider.table import (
     put_item,
 )
 
-_TEXT: Final = 500
 _MASKED: Final = frozenset({"MASK", "DEDUP"})
 
 
@@ -76,7 +76,7 @@ def _inference_completed(rows: DeciderRows, head: Head, event: Event, keep: Keep
             digest = call["arguments_digest"] or sha256(arguments).digest()
             keep(sha256(arguments).digest(), arguments)
             native = asked[place]["call_id"] if place < len(asked) else None
-            known = None if native is None else native[:_TEXT]
+            known = None if native is None else native[:TEXT]
             state.calls.append((bounded(call["tool_call_id"]), known, bounded(call["name"]), digest))
         head.calls = len(state.calls)
         put_item(
@@ -94,7 +94,7 @@ def _inference_failed(rows: DeciderRows, _head: Head, event: Event, _keep: Keep)
         return
     error = body["error"]
     state.phase, state.retryable = "ATTEMPT_FAILED", error["retryable"] is True
-    state.error_class, state.error_message = error["error_class"][:_TEXT], error["message"][:_TEXT]
+    state.error_class, state.error_message = error["error_class"][:TEXT], error["message"][:TEXT]
     state.retry_after_ms = body["retry_after_ms"]
     state.failed += 1
     rows.put((INFERENCE, id), state)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from dalsegno.model.ids import root_of
 from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import Event
-from dalsegno.projections.decider import calls, context, rendering, work
+from dalsegno.projections.decider import approvals, calls, context, rendering, work
 from dalsegno.projections.decider.rows import HEAD, PENDING, PIN, Head, Pin, Stop
 from dalsegno.projections.decider.table import DeciderRows, Keep, content_of, forget, learn, put_item
 
@@ -112,7 +112,7 @@ def _recovered(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
 _RESOLVE: Final[Mapping[str, Any]] = {
     "INFERENCE": context.inference_recovered,
     "TOOL": calls.call_recovered,
-    "APPROVAL": calls.approval_recovered,
+    "APPROVAL": approvals.approval_recovered,
     "INPUT": work.request_recovered,
     "RETRIEVAL": work.request_recovered,
     "COMPRESSION": context.compression_recovered,
@@ -135,5 +135,6 @@ FOLDS: Final[Mapping[str, Fold]] = {
     **work.FOLDS,
     **context.FOLDS,
     **calls.FOLDS,
+    **approvals.FOLDS,
 }
 """By event type. ``SessionCreated`` makes the rows; events of other types change nothing that a decision depends on."""

@@ -32,6 +32,8 @@ PACKED: Final = "packed"
 LISTED: Final = 64
 """Members of a list from outside that a row keeps. Documents with longer ones are not pinned, and an answer with more
 calls is taken for a failed one, so that only a foreign log passes it: what lies above is then not decided on."""
+TEXT: Final = 500
+"""Characters of a text from outside that a row keeps."""
 STEPS: Final = 8
 ASKED_IN_STEP: Final = 16
 """Steps of an obligation, and who is asked in one."""

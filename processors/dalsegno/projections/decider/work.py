@@ -19,6 +19,7 @@ from dalsegno.projections.decider.rows import (
     PIN,
     REQUEST,
     STAGE,
+    TEXT,
     VALIDATION,
     Head,
     RequestState,
@@ -40,7 +41,6 @@ _KINDS: Final = (
     "WORKFLOW", "POLICY", "COMPRESSION_RULES", "TOOL_CATALOG", "PROMPT_TEMPLATE", "MODEL_PARAMS", "VALIDATORS",
     "REDACTION", "HARNESS_BUILD", "TOKENIZER",
 )  # fmt: skip
-_TEXT: Final = 500
 
 
 def _come_into_force(rows: DeciderRows, effective: tuple[str, ...]) -> None:
@@ -99,7 +99,7 @@ def _stage_ended(status: str) -> Callable[[DeciderRows, Head, Event, Keep], None
         elif status == "FAILED":
             state.failed += 1
             error = body["error"]
-            state.error_class, state.error_message = error["error_class"][:_TEXT], error["message"][:_TEXT]
+            state.error_class, state.error_message = error["error_class"][:TEXT], error["message"][:TEXT]
         rows.put((STAGE, name), state)
         _forget_requests(rows, head)
         head.stage = head.stage_phase = ""
