@@ -142,9 +142,17 @@ class Asked:
 
     @property
     def looked_at(self) -> list[Event]:
-        """The history up to ``until``."""
-        last, own = self.until, self.session_id
-        return [event for event in self.history if last is None or event.session_id != own or event.seq <= last]
+        """The history up to ``until``. Raises NotReconstructable where that is nothing."""
+        last = self.until
+        found = [
+            event
+            for event in self.history
+            if last is None or event.session_id != self.session_id or event.seq <= last
+        ]  # fmt: skip
+        if not found:
+            up_to = "" if last is None else f" up to seq {last}"
+            raise NotReconstructable(f"the session has no event that counts{up_to}", wanted="one that breaks no rule")
+        return found
 
     @property
     def session_id(self) -> str:
@@ -160,9 +168,8 @@ class Asked:
 
 
 def replay_session(asked: Asked) -> Replayed:
-    """Raises NotReconstructable where a run misses a fact and its strategy says to fail, or a content is missing."""
-    if not asked.history:
-        raise NotReconstructable("the session has no events", wanted="a session that can be read")
+    """Raises NotReconstructable where there is nothing to look at, where a run misses a fact and its strategy says to
+    fail, or a content is missing."""
     last = asked.looked_at[-1].seq
     if asked.start > last:
         nothing = Replayed(asked.session_id, asked.strategy.mode, asked.told)
@@ -173,9 +180,9 @@ def replay_session(asked: Asked) -> Replayed:
     return _run(asked)
 
 
-def ended_early(asked: Asked, error: DalsegnoError) -> Replayed:
+def ended_early(session_id: str, asked: Asked, error: DalsegnoError) -> Replayed:
     """The answer for a session that an error ended: a miss, or what cannot be read or forked. Others go on."""
-    result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(asked.history), stopped=error.found)
+    result = Replayed(session_id, asked.strategy.mode, asked.told, events=len(asked.history), stopped=error.found)
     result.fork, result.counts.missed = error.data.get("fork"), error.data.get("missed", 0)
     seq = error.data.get("seq")
     if seq is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
 from dalsegno.errors import BrokerUnavailable
 from dalsegno.log.codec import decode_record
+from dalsegno.model.lifecycle import config_set_digest
 from dalsegno.replay import session_results
 from dalsegno.replay.session_replay import Replayed
+from dalsegno.testing.builder import SessionBuilder, blob
 from reader_lab import PREFIX, House
 from replay_lab import altered, decided, records_of
 from shard_lab import apply
@@ -169,15 +172,95 @@ def test_a_session_that_goes_on_while_it_is_replayed_is_not_kept(
     say: Say, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(say)
-    histories: Any = replaying.counting_events
+    histories: Any = replaying.history_events
     monkeypatch.setattr(
-        replaying, "counting_events",
+        replaying, "history_events",
         lambda reader, id: list(histories(reader, id))[: -1 if id == "s-2" else None],
     )  # fmt: skip
     _, err = say("replay", "run", plan["id"], "--jobs", "1", code=5)
     assert "session s-2 went on while it was replayed" in err
     assert topic.records(f"{plan['id']}.1")
     assert not topic.records(f"{plan['id']}.2")
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_session_whose_last_event_breaks_a_rule_is_replayed_by_a_plan_too(house: House, say: Say) -> None:
+    builder = records_of("s-1", decided())
+    builder.append("TurnStarted", turn_id="late")
+    assert builder.verdicts[-1].violations
+    house.shard(builder.records)
+    plan = planned(say)
+    out, _ = say("-o", "json", "replay", "run", plan["id"])
+    assert json.loads(out)[0]["verdict"] == "EQUAL"
+    assert "1 of 1 sessions were replayed before" in say("replay", "run", plan["id"])[1]
+
+
+# --- sessions that cannot be replayed ---------------------------------------------------------------------------------
+
+
+def unreadable(name: str) -> SessionBuilder:
+    """It pinned a policy that no build of this version can read."""
+    made = decided()
+    [pin] = [event for event in made if event.type == "ConfigPinned" and event.body["kind"] == "POLICY"]
+    pin.body["content"], pin.body["digest"] = blob(b"[]"), sha256(b"[]").digest()
+    pins = [event.body for event in made if event.type == "ConfigPinned"]
+    [start] = [event for event in made if event.type == "SessionStarted"]
+    lines = [f"{each['kind']}:{each['name']}:{each['digest'].hex()}" for each in pins]
+    start.body["config_set_digest"] = config_set_digest(lines)
+    return records_of(name, made)
+
+
+def without_effect(name: str) -> SessionBuilder:
+    """Its only event breaks a rule."""
+    builder = SessionBuilder(name, profile="OBSERVED")
+    builder.append("TurnStarted", turn_id="t1")
+    assert builder.verdicts[0].violations
+    return builder
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("full", ()),
+        ("full", ("--until", "1")),
+        ("inference-skipping", ()),
+        ("inference-skipping", ("--until", "1")),
+        ("inference-skipping", ("--policy", "deny.yaml")),
+        ("simulation", ("--policy", "deny.yaml")),
+    ],
+)
+@pytest.mark.parametrize("broken", [unreadable, without_effect])
+def test_a_session_that_cannot_be_replayed_keeps_no_other_one_from_it(
+    house: House, say: Say, mode: str, options: tuple[str, ...], broken: Callable[[str], SessionBuilder]
+) -> None:
+    Path("deny.yaml").write_text("{name: deny, default: DENY}")
+    house.shard([*broken("s-1").records, *records_of("s-2", decided()).records])
+    plan = json.loads(say("-o", "json", "replay", "plan", "--mode", mode, "--all", *options)[0])
+    out, _ = say("-o", "json", "replay", "run", plan["id"], code=3 if "--policy" in options else 1)
+    one, two = json.loads(out)
+    assert (one["session"], one["verdict"]) == ("s-1", "NOT_COMPARED")
+    if "--until" not in options:
+        assert two["verdict"] == ("DIVERGED" if options else "EQUAL")
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_document_that_is_asked_for_and_cannot_be_read_is_the_users_mistake(house: House, say: Say) -> None:
+    Path("bad.yaml").write_text("{name: 5, stages: no}")
+    house.shard(records_of("s-1", decided()).records)
+    _, err = say("replay", "run", *MODE, "--all", "--workflow-file", "bad.yaml", code=1)
+    assert "bad.yaml" in err
+
+
+@pytest.mark.usefixtures("topic")
+def test_what_could_not_be_compared_is_replayed_again(house: House, say: Say, replayings: Replayings) -> None:
+    """What was missing then may be there now."""
+    house.shard([*unreadable("s-1").records, *records_of("s-2", decided()).records])
+    plan = planned(say)
+    say("replay", "run", plan["id"], code=1)
+    replayings.sessions.clear()
+    say("replay", "run", plan["id"], code=1)
+    assert replayings.sessions == ["s-1"]
 
 
 # --- interrupted ------------------------------------------------------------------------------------------------------
