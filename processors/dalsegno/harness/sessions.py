@@ -110,7 +110,7 @@ def resume(
 
     def examine(records: SessionRecords, found: History) -> None:
         nonlocal past
-        past = past_of(session_id, records, found.counted, records_from, publisher.blobs)
+        past = past_of(session_id, records, found, records_from, publisher.blobs)
         _check_may_go_on(past, documents)
 
     def resolution(operation: OpenOperation) -> str:
