@@ -14,8 +14,11 @@ from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
 from dalsegno.errors import BrokerUnavailable
 from dalsegno.log.codec import decode_record
 from dalsegno.model.lifecycle import config_set_digest
-from dalsegno.replay import session_results
+from dalsegno.replay import session_records, session_results
+from dalsegno.replay.divergence import ABSENT, Divergence, FieldDifference
+from dalsegno.replay.session_records import Told
 from dalsegno.replay.session_replay import Replayed
+from dalsegno.replay.strategy import Strategy
 from dalsegno.testing.builder import SessionBuilder, blob
 from reader_lab import PREFIX, House
 from replay_lab import altered, decided, records_of
@@ -149,6 +152,39 @@ def test_a_plan_says_what_would_be_written_and_counts_up_to_where_it_looks(say: 
     )
     assert [each["actions"]["writes"] for each in (plain, other)] == ["nothing to any session", "a fork"]
     assert short["total"]["events"] == 20 < plain["total"]["events"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--until", str(2**63)),
+        ("--from", f"{1:020}{'9' * 5000}"),
+        ("--model", "\udcff"),
+        ("--policy", "\udcff.yaml"),
+        ("--provider", "\udcff"),
+        ("--tools-from", "\udcff"),
+    ],
+    ids=lambda option: str(option[0]),
+)
+@pytest.mark.parametrize("verb", ["plan", "run"])
+@pytest.mark.usefixtures("four")
+def test_options_that_no_plan_could_hold_are_the_users_mistake(
+    say: Say, topic: Topic, verb: str, option: tuple[str, str]
+) -> None:
+    say("replay", verb, *MODE, "--all", *option, code=2)
+    assert topic.table == {}
+
+
+@pytest.mark.usefixtures("four", "topic")
+def test_numbers_that_no_double_holds_are_kept_in_full(say: Say) -> None:
+    plan = planned(say, "--until", str(2**53 + 1))
+    assert json.loads(say("-o", "json", "replay", "show", plan["id"])[0])["options"]["until"] == 2**53 + 1
+    result = Replayed("s-1", "full", "")
+    fields = (FieldDifference("/seed", 2**63 - 1, ABSENT),)
+    result.divergences = [Divergence(3, "SessionStarted", "L", "CODE", "", fields, None, ())]
+    [_, (_, value), _] = session_records.records_of(Told("r", Strategy(mode="full"), "me", 1, 2), result)
+    assert value is not None
+    assert decode_record(value)[1]["expected"] == sha256(b'{"/seed":9223372036854775807}').digest()
 
 
 # --- stale ------------------------------------------------------------------------------------------------------------
