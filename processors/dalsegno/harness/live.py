@@ -14,7 +14,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -48,9 +48,9 @@ class Mail(Protocol):
         """Take up one command, if there is one: whether there was."""
         ...
 
-    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
-        """Ask the session's writer, who is another one now, to take in what tools did, where its history lacks it; the
-        calls of which it was asked."""
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> Mapping[str, DalsegnoError | None]:
+        """Ask the session's writer, who is another one now, to take in what tools did, where its history lacks it. By
+        call: None where it was asked, else why it could not be."""
         ...
 
 
@@ -60,8 +60,8 @@ class NoMail:
     def take_up(self, _conductor: Conductor) -> bool:
         return False
 
-    def hand_in(self, _conductor: Conductor, _receipts: Sequence[Receipt]) -> list[str]:
-        return []
+    def hand_in(self, _conductor: Conductor, _receipts: Sequence[Receipt]) -> Mapping[str, DalsegnoError | None]:
+        return {}
 
 
 class Stopped(NamedTuple):
@@ -236,14 +236,16 @@ class Live:
                 self._calls -= work.kind == Kind.RUN_TOOL
                 if isinstance(answer, ToolReceiptRecorded):
                     self._receipts.append(Receipt(answer))
+        found: Mapping[str, DalsegnoError | None]
         try:
-            handed_in = self._mail.hand_in(self.conductor, self._receipts)
+            found = self._mail.hand_in(self.conductor, self._receipts)
         except DalsegnoError as error:
-            ids = ", ".join(each.event.tool_call_id for each in self._receipts)
-            self._tell(f"{_TAKEN_OVER}; what came of {ids} could not be handed to it: {error}")
-            return
-        for id in handed_in:
-            self._tell(f"{_TAKEN_OVER}; the receipt of {id} was handed to it through the inbox")
+            found = {each.event.tool_call_id: error for each in self._receipts}
+        for id, why in found.items():
+            if why is None:
+                self._tell(f"{_TAKEN_OVER}; the receipt of {id} was handed to it through the inbox")
+            else:
+                self._tell(f"{_TAKEN_OVER}; what came of {id} could not be handed to it: {why}")
 
     def _until(self, works: list[Work], now: int, patient_since: int | None) -> float:
         limits = [LOOK_SECONDS, *((work.not_before - now) / 1_000_000 for work in works if work.not_before > now)]
