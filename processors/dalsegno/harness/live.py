@@ -31,6 +31,9 @@ LAST_RECEIPTS_SECONDS: Final = 5
 LOOK_SECONDS: Final = 0.5
 """How often the inbox is looked at while nothing else happens."""
 
+COMMANDS_IN_A_ROW: Final = 100
+"""Then the session goes on with its own work, and its limits, whatever is sent to it."""
+
 _TAKEN_OVER: Final = "another process took the session over"
 
 
@@ -118,17 +121,27 @@ class Live:
     def _loop(self) -> Stopped:
         patient_since: int | None = None
         told = False
+        commands = 0
         while True:
             self.conductor.drain()
             head = self.conductor.rows.head_row
             if head is None or head.status in ("ENDED", "CREATED"):
                 self._take_last_receipts(LAST_RECEIPTS_SECONDS * (1 + self._cancel_below()))
-                while self._mail.take_up(self.conductor):  # who asked too late is told so by a note
-                    pass
+                while commands < COMMANDS_IN_A_ROW and self._mail.take_up(self.conductor):
+                    commands += 1  # who asked too late is told so by a note
                 return Stopped("ENDED")
-            if self._mail.take_up(self.conductor) or self._take_answer(None):
+            if commands < COMMANDS_IN_A_ROW and self._mail.take_up(self.conductor):
+                commands += 1
                 patient_since, told = None, False
                 continue
+            if self._take_answer(None):
+                patient_since, told = None, False
+                continue
+            if commands == COMMANDS_IN_A_ROW:
+                if head.status == "PAUSED" or self._stop() or not self._begin(outstanding(self.conductor.world)):
+                    commands = 0
+                continue
+            commands = 0
             if head.status == "PAUSED":
                 if not self._running:
                     return Stopped("PAUSED")
