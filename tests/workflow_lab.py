@@ -207,7 +207,7 @@ class Desk:
                 self._run.answered.add(id)
         return self._mailbox.take_up(conductor)
 
-    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> Mapping[str, DalsegnoError | None]:
         return self._mailbox.hand_in(conductor, receipts)
 
 

@@ -9,7 +9,7 @@ import json
 import socket
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from dalsegno import blob
+from dalsegno.errors import DalsegnoError
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live, Receipt, Stopped
 from dalsegno.harness.mailbox import Mailbox
@@ -80,7 +81,7 @@ class Person:
                 self._answered.add(id)
         return self._mailbox.take_up(conductor)
 
-    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> Mapping[str, DalsegnoError | None]:
         return self._mailbox.hand_in(conductor, receipts)
 
 

@@ -7,8 +7,18 @@ from typing import Any
 
 import click
 
+from dalsegno.model.ids import SEQ_MAX
+from dalsegno.model.records import FIRST_SEQ
+
 LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
 """Longer than anybody waits, and short enough for every clock that it is added to."""
+
+
+def seq_in(text: str) -> int | None:
+    """A seq, in decimal digits alone; None for what is none."""
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(SEQ_MAX)):
+        return None
+    return int(text) if FIRST_SEQ <= int(text) <= SEQ_MAX else None
 
 
 class Amount(click.FloatRange):

@@ -10,9 +10,11 @@ from typing import Any, Final, NamedTuple
 import click
 
 from dalsegno.cli.completion import complete_session
+from dalsegno.cli.numbers import seq_in
 from dalsegno.cli.session_fork import parse_label
 from dalsegno.errors import Usage
 from dalsegno.model.ids import SEQ_MAX
+from dalsegno.model.records import FIRST_SEQ
 from dalsegno.readers.datasets.choosing import Wanted
 from dalsegno.replay.modes import COMPRESSION
 from dalsegno.replay.strategy import Strategy
@@ -31,7 +33,9 @@ _OPTIONS: Final = (
     click.option("--workflow", metavar="NAME", help="Sessions of this workflow."),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Of sessions: those with this label."),
     click.option("--all", "everything", is_flag=True, help="All sessions."),
-    click.option("--until", type=click.IntRange(1), metavar="SEQ", help="Look at nothing behind this event."),
+    click.option(
+        "--until", type=click.IntRange(FIRST_SEQ, SEQ_MAX), metavar="SEQ", help="Look at nothing behind this event."
+    ),
     click.option(
         "--inference",
         type=click.Choice(["recorded", "rerun", "recorded-else-rerun", "scripted"]),
@@ -143,7 +147,11 @@ def of_sessions(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_chosen(mode: str, given: Chosen) -> None:
-    """Raises Usage for what a mode does not do."""
+    """Raises Usage for what a mode does not do, and for what no plan could hold."""
+    for value in given:
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str | Path) and not _is_utf8(str(text)):
+                raise Usage(f"an option {str(text)!r}", wanted="text and names of files in UTF-8", todo="correct it")
     if not given.named:
         raise Usage("no session is named", wanted="--session ID, --workflow NAME, --label KEY=VALUE or --all")
     if given.tools != "receipts" and mode != "simulation":
@@ -163,11 +171,19 @@ def check_chosen(mode: str, given: Chosen) -> None:
         raise Usage("--mode inference-skipping takes everything from the record", wanted="--mode full or simulation")
 
 
+def _is_utf8(text: str) -> bool:
+    """Whether it is what a shell hands over of bytes that are UTF-8."""
+    try:
+        return text.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 def start_of(start: str | None, session_id: str) -> int:
     """``SEQ`` or ``session:ID@SEQ``."""
     if start is None or start == "earliest":
         return 1
-    text = start.removeprefix(f"session:{session_id}@")
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:20]) <= SEQ_MAX:
+    seq = seq_in(start.removeprefix(f"session:{session_id}@"))
+    if seq is None:
         raise Usage(f"--from {start}", wanted="a SEQ, or session:ID@SEQ of the session", todo="correct it")
-    return int(text)
+    return seq

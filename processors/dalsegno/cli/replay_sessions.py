@@ -110,14 +110,17 @@ class _Keeping:
         return inputs_of(f"{head.hash} {head.amended}", told)
 
     def taken(self) -> dict[str, Replayed]:
-        """The results that were kept whole and follow from what would be looked at now, by session."""
+        """The results that were kept whole and follow from what would be looked at now, by session. What could not be
+        compared is replayed again: a content that was missing then may be there."""
         found = {}
         for number, kept in self._kept.items():
             session_id = self._plan.sessions[number - 1].session
             if kept.inputs is not None and kept.inputs == self._inputs(session_id, self._replays.told(session_id)):
                 assert kept.completed is not None
                 with suppress(RecordDamaged, BlobMissing, BlobDamaged):  # it is replayed again
-                    found[session_id] = decode_result(self._blobs.get(kept.completed["result"]))
+                    result = decode_result(self._blobs.get(kept.completed["result"]))
+                    if result.verdict != "NOT_COMPARED" or result.fork is not None:
+                        found[session_id] = result
         return found
 
     def keep(self, result: Replayed) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from dalsegno.cli.common import open_reader
 from dalsegno.cli.context import Context
 from dalsegno.cli.replay_chosen import Chosen, start_of
-from dalsegno.errors import NoForkPoint, NotReconstructable, SessionHeld
+from dalsegno.errors import InvalidDocument, NoForkPoint, NotReconstructable, SessionHeld
 from dalsegno.harness.opening import Options, open_ports
 from dalsegno.harness.past import StoredContents, configuration_in_log
 from dalsegno.harness.people import read_people
@@ -69,13 +70,14 @@ class Replays:
         return self._closing.enter_context(open_reader(self._ctx))
 
     def one(self, session_id: str) -> Replayed:
-        """Of a miss, and of a session that cannot be made again or forked, the result says so."""
+        """Of a miss, and of a session that cannot be read, made again or forked, the result says so."""
         whole = list(history_events(self._reader, session_id))
         asked = self._asked(session_id, list(counting(whole)))
         try:
+            asked = self._changed(asked)
             result = self._replayed(asked)
         except (NotReconstructable, NoForkPoint, SessionHeld) as error:
-            result = ended_early(asked, error)
+            result = ended_early(session_id, asked, error)
         result.head = whole[-1].hash.hex()  # also where that event breaks a rule: it is the session's end
         return result
 
@@ -83,32 +85,54 @@ class Replays:
         """All that is asked for of it, as its result says it."""
         if not self._changes:
             return self._asked(session_id, ()).told
-        return self._asked(session_id, list(counting_events(self._reader, session_id))).told
+        asked = self._asked(session_id, list(counting_events(self._reader, session_id)))
+        with suppress(NotReconstructable):
+            asked = self._changed(asked)
+        return asked.told
 
     def _asked(self, session_id: str, history: Sequence[Event]) -> Asked:
-        blobs = Blobs(self._ctx.store)
-        pinned = configuration_in_log(history, blobs) if self._changes else None
-        documents = [] if pinned is None else self._changes.of(pinned)
-        changed = [] if pinned is None else [self._changes.told(pinned)]
-        changed += [] if self._people is None else [f"people={self._people.digest}"]
+        """As the session's own documents decide."""
         return Asked(
             history=history,
             strategy=self.strategy,
-            contents=StoredContents(blobs),
-            override=self._changes.override if documents else None,
-            documents=documents,
+            contents=StoredContents(Blobs(self._ctx.store)),
             ports=self._ports,
             people=self._people,
             start=start_of(self._start, session_id),
             until=self._given.until,
-            changed=" ".join(changed),
+            changed="" if self._people is None else f"people={self._people.digest}",
+        )
+
+    def _changed(self, asked: Asked) -> Asked:
+        """As the documents decide that the options ask for. Raises NotReconstructable where those that it pinned cannot
+        be read, InvalidDocument for the ones that are asked for."""
+        with _its_own_documents():
+            pinned = configuration_in_log(asked.history, Blobs(self._ctx.store)) if self._changes else None
+        if pinned is None:
+            return asked
+        documents = self._changes.of(pinned)
+        return replace(
+            asked,
+            override=self._changes.override if documents else None,
+            documents=documents,
+            changed=" ".join(filter(None, (self._changes.told(pinned), asked.changed))),
         )
 
     def _replayed(self, asked: Asked) -> Replayed:
-        if not self.writes:
-            return replay_session(asked)
         ctx = self._ctx
-        return fork_session(asked, lambda: Publisher(ctx.kafka, prefix=ctx.prefix, blobs=Blobs(ctx.store)))
+        with _its_own_documents():
+            if not self.writes:
+                return replay_session(asked)
+            return fork_session(asked, lambda: Publisher(ctx.kafka, prefix=ctx.prefix, blobs=Blobs(ctx.store)))
+
+
+@contextmanager
+def _its_own_documents() -> Iterator[None]:
+    """What a session pinned and this build cannot read concerns that session alone: others are replayed."""
+    try:
+        yield
+    except InvalidDocument as error:
+        raise NotReconstructable(error.found, wanted=error.wanted, todo=error.todo) from error
 
 
 def _ports(given: Chosen) -> Ports | None:

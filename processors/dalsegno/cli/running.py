@@ -23,10 +23,10 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.opening import Opened, Options, missing, open_documents, open_ports
-from dalsegno.harness.past import StoredContents, read_past
+from dalsegno.harness.past import Past, StoredContents, read_past
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.sessions import begin, resume, session_of
-from dalsegno.harness.subsessions import SubSessions
+from dalsegno.harness.subsessions import SubSessions, cancel_below
 from dalsegno.log.history import SessionSource
 from dalsegno.log.inbox import Inbox
 from dalsegno.log.publisher import Publisher
@@ -65,7 +65,7 @@ def run_workflow(
         since = publisher.high(id_)
         past = None if session_id is None else read_past(publisher, id_, source)
         if past is not None and past.end is not None:
-            return _ended_before(ctx, past.end, publisher)
+            return _ended_before(ctx, past, past.end, publisher)
         of_session = past.labels if past is not None and past.known else labels
         running = Running(ctx, publisher, id_, opened, source, options, wait_seconds, of_session)
         if past is not None and past.known:
@@ -94,7 +94,7 @@ def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, po
         source = shard_source(ctx)
         past = read_past(publisher, session_id, source)
         if past.end is not None:
-            return _ended_before(ctx, past.end, publisher)
+            return _ended_before(ctx, past, past.end, publisher)
         running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds, past.labels)
         configuration = past.configuration
         if configuration is not None:
@@ -210,7 +210,9 @@ class Running:
                 signal.signal(number, handler)
 
 
-def _ended_before(ctx: Context, end: Event, publisher: Publisher) -> int:
+def _ended_before(ctx: Context, past: Past, end: Event, publisher: Publisher) -> int:
+    # Whoever ended it may have been killed before it asked them.
+    cancel_below(past.rows, past.session_id, Inbox(publisher.transport, prefix=ctx.prefix, blobs=publisher.blobs))
     note(f"session {end.session_id} had ended before; nothing was run")
     return _print_end(ctx, end, StoredContents(publisher.blobs))
 

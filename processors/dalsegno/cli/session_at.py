@@ -8,6 +8,7 @@ import click
 
 from dalsegno.cli.answers import row_values
 from dalsegno.cli.context import Context
+from dalsegno.cli.numbers import seq_in
 from dalsegno.cli.output import cell, dumps, emit, note
 from dalsegno.cli.session_lines import json_step, step_line
 from dalsegno.cli.times import micros_of, moment
@@ -48,9 +49,10 @@ class AtType(click.ParamType):
         text = str(value)
         if not (text.isascii() and text.isdigit()):
             return At(None, micros_of(text))
-        if not FIRST_SEQ <= int(text[:20]) <= SEQ_MAX:
+        seq = seq_in(text)
+        if seq is None:
             self.fail(f"{text} is not between {FIRST_SEQ} and {SEQ_MAX}", param, ctx)
-        return At(int(text), None)
+        return At(seq, None)
 
 
 def show_at(ctx: Context, reader: LocalReader, found: Found, seq: int, *, detailed: bool) -> None:

@@ -9,12 +9,12 @@ import click
 from dalsegno.cli.common import shard_source, who, whole_id
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
+from dalsegno.cli.numbers import seq_in
 from dalsegno.cli.output import emit, note
 from dalsegno.errors import Usage
 from dalsegno.events import Label
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.forking import Boundary
-from dalsegno.model.ids import SEQ_MAX
 from dalsegno.model.payloads import ForkPurpose
 from dalsegno.readers.sessions import LAST
 
@@ -27,9 +27,10 @@ def parse_at(text: str) -> int | None:
     """A seq, or None for ``last``. Raises Usage."""
     if text == LAST:
         return None
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:20]) <= SEQ_MAX:
+    seq = seq_in(text)
+    if seq is None:
         raise Usage(f"--at {text}", wanted=f"a seq of the session, from 1 on, or '{LAST}'", todo="correct it")
-    return int(text)
+    return seq
 
 
 def parse_label(text: str) -> Label:

@@ -113,7 +113,7 @@ def receipt(
         )
     if did_not_run and status == "ok":
         raise Usage("--did-not-run with --status ok", wanted="one of them", todo="leave one out")
-    result = _result(DID_NOT_RUN.encode() if did_not_run else str(text).encode() if file is None else _content(file))
+    result = _result(_content(file)) if file is not None else blob(DID_NOT_RUN if did_not_run else text)
     with open_reader(ctx) as reader:
         calls = _calls(session_here(reader, session))
     call, found = open_question(calls, call, session, "tool call", "tool")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -23,13 +23,14 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.performing import Ports, Unfinished, act_of, intent_of, too_late, unrecordable
 from dalsegno.model.events import NewEvent, ToolReceiptRecorded
 from dalsegno.orchestration.work import Kind, Work, is_under_way, outstanding, waited_for
-from dalsegno.projections.decider.calls import CLOSED
-from dalsegno.projections.decider.rows import CALL
 
 THREADS: Final = 16
 LAST_RECEIPTS_SECONDS: Final = 5
 LOOK_SECONDS: Final = 0.5
 """How often the inbox is looked at while nothing else happens."""
+
+COMMANDS_IN_A_ROW: Final = 100
+"""Then the session goes on with its own work, and its limits, whatever is sent to it."""
 
 _TAKEN_OVER: Final = "another process took the session over"
 
@@ -48,9 +49,9 @@ class Mail(Protocol):
         """Take up one command, if there is one: whether there was."""
         ...
 
-    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
-        """Ask the session's writer, who is another one now, to take in what tools did, where its history lacks it; the
-        calls of which it was asked."""
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> Mapping[str, DalsegnoError | None]:
+        """Ask the session's writer, who is another one now, to take in what tools did, where its history lacks it. By
+        call: None where it was asked, else why it could not be."""
         ...
 
 
@@ -60,8 +61,8 @@ class NoMail:
     def take_up(self, _conductor: Conductor) -> bool:
         return False
 
-    def hand_in(self, _conductor: Conductor, _receipts: Sequence[Receipt]) -> list[str]:
-        return []
+    def hand_in(self, _conductor: Conductor, _receipts: Sequence[Receipt]) -> Mapping[str, DalsegnoError | None]:
+        return {}
 
 
 class Stopped(NamedTuple):
@@ -118,15 +119,25 @@ class Live:
     def _loop(self) -> Stopped:
         patient_since: int | None = None
         told = False
+        commands = 0
         while True:
             self.conductor.drain()
             head = self.conductor.rows.head_row
             if head is None or head.status in ("ENDED", "CREATED"):
                 self._finish()
                 return Stopped("ENDED")
-            if self._mail.take_up(self.conductor) or self._take_answer(None):
+            if commands < COMMANDS_IN_A_ROW and self._mail.take_up(self.conductor):
+                commands += 1
                 patient_since, told = None, False
                 continue
+            if self._take_answer(None):
+                patient_since, told = None, False
+                continue
+            if commands == COMMANDS_IN_A_ROW:
+                if head.status == "PAUSED" or self._stop() or not self._begin(outstanding(self.conductor.world)):
+                    commands = 0
+                continue
+            commands = 0
             if head.status == "PAUSED":
                 if not self._running:
                     return Stopped("PAUSED")
@@ -206,22 +217,13 @@ class Live:
     def _finish(self) -> None:
         """The session has ended: (1) the sub-sessions that were under way end too, for nobody asks any more for what
         they do; (2) what its calls did meanwhile belongs in its log (rule S4); (3) who asked too late is told so."""
-        below = self._cancel_below()
+        cancel, session_id = self._ports.cancel_below, self.conductor.writer.session_id
+        below = [] if cancel is None else cancel(self.conductor.rows, session_id)
         # A sub-session waits as long for calls of its own before it has an end that can be recorded here.
         self._take_last_receipts(LAST_RECEIPTS_SECONDS * (2 if below else 1))
-        while self._mail.take_up(self.conductor):
-            pass
-
-    def _cancel_below(self) -> list[str]:
-        """The sub-sessions that were asked to end."""
-        cancel, session_id = self._ports.cancel_sub_session, self.conductor.writer.session_id
-        if cancel is None:
-            return []
-        calls = self.conductor.rows.family(CALL).values()
-        below = [call.child for call in calls if call.child and call.phase not in CLOSED]
-        for child in below:
-            cancel(child, f"session {session_id}, whose call it is, has ended")
-        return below
+        for _ in range(COMMANDS_IN_A_ROW):
+            if not self._mail.take_up(self.conductor):
+                break
 
     def _take_last_receipts(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -242,14 +244,16 @@ class Live:
                 self._calls -= work.kind == Kind.RUN_TOOL
                 if isinstance(answer, ToolReceiptRecorded):
                     self._receipts.append(Receipt(answer))
+        found: Mapping[str, DalsegnoError | None]
         try:
-            handed_in = self._mail.hand_in(self.conductor, self._receipts)
+            found = self._mail.hand_in(self.conductor, self._receipts)
         except DalsegnoError as error:
-            ids = ", ".join(each.event.tool_call_id for each in self._receipts)
-            self._tell(f"{_TAKEN_OVER}; what came of {ids} could not be handed to it: {error}")
-            return
-        for id in handed_in:
-            self._tell(f"{_TAKEN_OVER}; the receipt of {id} was handed to it through the inbox")
+            found = {each.event.tool_call_id: error for each in self._receipts}
+        for id, why in found.items():
+            if why is None:
+                self._tell(f"{_TAKEN_OVER}; the receipt of {id} was handed to it through the inbox")
+            else:
+                self._tell(f"{_TAKEN_OVER}; what came of {id} could not be handed to it: {why}")
 
     def _until(self, works: list[Work], now: int, patient_since: int | None) -> float:
         limits = [LOOK_SECONDS, *((work.not_before - now) / 1_000_000 for work in works if work.not_before > now)]

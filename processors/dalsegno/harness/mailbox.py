@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from hashlib import sha256
 
-from dalsegno.errors import InvalidEvent
+from dalsegno.errors import DalsegnoError, InvalidEvent
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Receipt
 from dalsegno.harness.past import history
@@ -52,20 +52,30 @@ class Mailbox:
         self._waiting.popleft()
         return True
 
-    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> list[str]:
-        """The call and its attempt name the command: handed in twice, it is applied once. Raises what reading and
-        sending do."""
+    def hand_in(self, conductor: Conductor, receipts: Sequence[Receipt]) -> dict[str, DalsegnoError | None]:
+        """The call and its attempt name the command: handed in twice, it is applied once. One that no
+        command can hold keeps no other one back. Raises what reading does."""
         if not receipts:
-            return []
+            return {}
         session = session_of(conductor)
         known = {event.hash for event in history(session.publisher, session.session_id)}
         lost = [each.event for each in receipts if each.hash not in known]
+        asked: dict[str, DalsegnoError | None] = {}
+        unreachable: DalsegnoError | None = None
         for event in lost:
             name = f"{event.tool_call_id} {event.attempt}".encode("utf-8", "surrogatepass")
             id_ = f"receipt-{sha256(name).hexdigest()[:32]}"
             actor = Actor("HARNESS", session.publisher.writer)
-            self._inbox.send(session.session_id, event, actor=actor, command_id=id_)
-        return [event.tool_call_id for event in lost]
+            why = unreachable
+            try:
+                if why is None:
+                    self._inbox.send(session.session_id, event, actor=actor, command_id=id_)
+            except InvalidEvent as error:
+                why = error
+            except DalsegnoError as error:  # nor would the others get there
+                why = unreachable = error
+            asked[event.tool_call_id] = why
+        return asked
 
 
 def _state(conductor: Conductor) -> InboxState:

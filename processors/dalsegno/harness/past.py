@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from dalsegno.errors import BlobMissing
-from dalsegno.log.history import SessionRecords, SessionSource, StandingSource, understand
+from dalsegno.log.history import History, SessionRecords, SessionSource, StandingSource, understand
 from dalsegno.log.sender import Sender
 from dalsegno.model.events import Label
 from dalsegno.model.history import counting, events_along, gather, whole_history
@@ -104,23 +104,25 @@ def read_past(publisher: Sender, session_id: str, source: SessionSource | None =
     records_from = publisher.log_source() if source is None else source
     up_to = publisher.high(session_id)
     if not isinstance(records_from, DecidedSource):
-        return past_of(session_id, records_from.read(session_id, up_to), (), records_from, publisher.blobs)
+        return past_of(session_id, records_from.read(session_id, up_to), None, records_from, publisher.blobs)
     records = records_from.stand(session_id, up_to)
-    behind: Sequence[Event] = ()
-    if records.standing is not None:
-        behind = understand(session_id, records, records_from, up_to).counted
-    return past_of(session_id, records, behind, records_from, publisher.blobs)
+    found = None if records.standing is None else understand(session_id, records, records_from, up_to)
+    return past_of(session_id, records, found, records_from, publisher.blobs)
 
 
 def past_of(
-    session_id: str, records: SessionRecords, behind: Sequence[Event], source: SessionSource, blobs: Blobs | None
+    session_id: str, records: SessionRecords, found: History | None, source: SessionSource, blobs: Blobs | None
 ) -> Past:
-    """Of what was read. ``behind``: where it stands somewhere, the events behind that which break no rule."""
+    """Of what was read. ``found``: what that is to the session's next writer; needed where it stands somewhere."""
     if records.standing is not None:
-        going_on = _going_on(session_id, records, behind, source, blobs)
+        assert found is not None
+        going_on = _going_on(session_id, records, found.counted, source, blobs)
         if going_on is not None:
             return going_on
-        records = source.read(session_id, records.read_up_to)
+        # The state may have moved on since: what another writer appended meanwhile is behind where this one goes on.
+        again = source.read(session_id, records.read_up_to)
+        known = {key: placed for key, placed in again.placed.items() if key.seq <= found.head.seq}
+        records = again._replace(placed=known)
     history = events_of(session_id, records, source)
     past = Past(session_id, bool(history), MemoryRows(), StoredContents(blobs), 0, end_of(history))
     _fold(past, history)

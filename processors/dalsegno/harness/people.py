@@ -124,7 +124,8 @@ def read_people(path: Path) -> ScriptedPeople:
     """A YAML or JSON file: a list of rules. Raises Failed."""
     try:
         rules = msgspec.yaml.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+        msgspec.json.encode(rules)  # what holds itself has no end
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise Failed(
             f"{path} cannot be read as a script of people's answers: {error}",
             wanted="a YAML or JSON file with a list of rules",

@@ -35,6 +35,7 @@ from dalsegno.orchestration.ports import (
 )
 from dalsegno.orchestration.work import Kind, Work
 from dalsegno.projections.decider.rows import LISTED
+from dalsegno.projections.decider.table import MemoryRows
 
 Act = Callable[[], NewEvent]
 """Does it, and gives the event that says what came of it. Raises nothing that is no bug."""
@@ -63,8 +64,8 @@ class Ports:
     worker: str = "harness"
     sub_session: Callable[[str, str, bytes, str], SubSessionEnded] | None = None
     """(child session, workflow, goal, call id) -> how it ended. Raises Unfinished."""
-    cancel_sub_session: Callable[[str, str], None] | None = None
-    """(child session, why): asks it to end; returns at once. Raises nothing that is no bug."""
+    cancel_below: Callable[[MemoryRows, str], list[str]] | None = None
+    """(rows, session that has ended): asks the sub-sessions of its open calls to end, and gives them, at once."""
 
 
 def intent_of(work: Work, world: World, ports: Ports, session_id: str) -> NewEvent | None:

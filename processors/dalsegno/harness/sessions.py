@@ -111,7 +111,7 @@ def resume(
 
     def examine(records: SessionRecords, found: History) -> None:
         nonlocal past, resolved
-        past = past_of(session_id, records, found.counted, records_from, publisher.blobs)
+        past = past_of(session_id, records, found, records_from, publisher.blobs)
         _check_may_go_on(past, documents)
         resolved = resolutions(past.rows)
 

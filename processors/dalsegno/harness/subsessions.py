@@ -9,7 +9,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Final
 
-from dalsegno.errors import DalsegnoError
+from dalsegno.errors import DalsegnoError, SessionSuperseded
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
@@ -25,6 +25,9 @@ from dalsegno.model.payloads import SubSessionOutcome
 from dalsegno.model.records import Actor, Event
 from dalsegno.orchestration.configuration import PinnedDocument
 from dalsegno.orchestration.ports import ToolFailed
+from dalsegno.projections.decider.calls import CLOSED
+from dalsegno.projections.decider.rows import CALL
+from dalsegno.projections.decider.table import MemoryRows
 
 log = logging.getLogger("dalsegno.harness")
 
@@ -50,7 +53,9 @@ class SubSessions:
     ) -> None:
         self._publisher, self._workflows, self._inbox = publisher, workflows, inbox
         self._labels, self._source, self._after, self._live = labels, source, after, live
-        self.ports = replace(ports, sub_session=self.run, cancel_sub_session=self.cancel)
+        self.ports = replace(
+            ports, sub_session=self.run, cancel_below=lambda rows, session_id: cancel_below(rows, session_id, inbox)
+        )
         self._lock = threading.Lock()
         self._started: dict[str, tuple[str, Ref]] = {}
 
@@ -63,27 +68,22 @@ class SubSessions:
             self._after(event)
 
     def run(self, child: str, workflow: str, goal: bytes, call_id: str) -> SubSessionEnded:
-        """Raises ToolFailed where there is no such workflow here, Unfinished where it stopped before its end."""
+        """Raises ToolFailed where there is no such workflow here, Unfinished where it stopped before its end, or where
+        another process took the child over: that one brings it to its end."""
         since = self._publisher.high(child)
         events = history(self._publisher, child, self._source)
         if end_of(events) is None:
-            conductor = self._opened(child, workflow, goal, known=bool(events), since=since)
-            with session_of(conductor):
-                stopped = self._live(conductor, self.ports, Mailbox(self._inbox, child)).run()
+            try:
+                conductor = self._opened(child, workflow, goal, known=bool(events), since=since)
+                with session_of(conductor):
+                    stopped = self._live(conductor, self.ports, Mailbox(self._inbox, child)).run()
+            except SessionSuperseded as error:  # the caller's own writer is another matter
+                log.warning("sub_session_taken_over", extra={"session_id": child, "reason": str(error)})
+                raise Unfinished from error
             if stopped.why != "ENDED":
                 raise Unfinished
             events = history(self._publisher, child, self._source)
         return _ended(child, call_id, events)
-
-    def cancel(self, child: str, why: str) -> None:
-        """Through its inbox, as anybody would: it runs here, or wherever it is resumed, and then ends."""
-        event = CancelRequested(requested_by=HARNESS.id, reason=why)
-        # The same command from every process that ends the caller: it is applied once.
-        id_ = f"caller-ended-{sha256(child.encode()).hexdigest()[:32]}"
-        try:
-            self._inbox.send(child, event, actor=HARNESS, command_id=id_)
-        except DalsegnoError as error:
-            log.warning("sub_session_not_cancelled", extra={"session_id": child, "reason": str(error)})
 
     def _opened(self, child: str, workflow: str, goal: bytes, *, known: bool, since: Offset) -> Conductor:
         documents = self._workflows.get(workflow, ())
@@ -100,6 +100,21 @@ class SubSessions:
             session, documents, goal=goal, labels=self._labels, clock=self.ports.clock, since=since, parent=parent,
             after=self.see,
         )  # fmt: skip
+
+
+def cancel_below(rows: MemoryRows, session_id: str, inbox: Inbox) -> list[str]:
+    """A session has ended: ask the sub-sessions of its open calls to end too, through their inboxes, as anybody would:
+    each runs here, or wherever it is resumed. Gives those that were asked; to ask again changes nothing."""
+    below = [call.child for call in rows.family(CALL).values() if call.child and call.phase not in CLOSED]
+    event = CancelRequested(requested_by=HARNESS.id, reason=f"session {session_id}, whose call it is, has ended")
+    for child in below:
+        # The same command from every process that finds the caller ended: it is applied once.
+        id_ = f"caller-ended-{sha256(child.encode()).hexdigest()[:32]}"
+        try:
+            inbox.send(child, event, actor=HARNESS, command_id=id_)
+        except DalsegnoError as error:
+            log.warning("sub_session_not_cancelled", extra={"session_id": child, "reason": str(error)})
+    return below
 
 
 def _ended(child: str, call_id: str, events: Sequence[Event]) -> SubSessionEnded:

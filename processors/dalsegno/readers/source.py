@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from dalsegno.errors import NotFound, OtherHistory
+from dalsegno.errors import NotFound, OtherHistory, SnapshotIncompatible
 from dalsegno.harness.past import Decided
 from dalsegno.log import admin
 from dalsegno.log.history import (
@@ -52,8 +52,11 @@ class ShardSource:
         """What the decisions of a session depend on where it stands, and the contents that are named there."""
         told = Told()
         with LocalReader(self._data, self._prefix, self._store, lambda: self._kafka, [Decider(told.keep)]) as reader:
-            reads = reader.of_session(session_id).reads
-            return reader.reading(lambda: decided_at(reads, session_id, tip, told))
+            try:
+                reads = reader.of_session(session_id).reads
+                return reader.reading(lambda: decided_at(reads, session_id, tip, told))
+            except (NotFound, SnapshotIncompatible):  # a worker took the state away since, or began to fold it anew
+                return None
 
     def _read(self, session_id: str, up_to: Offset, *, stand: bool) -> SessionRecords:
         topic = topic_name(self._prefix, EVENTS)

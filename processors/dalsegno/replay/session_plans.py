@@ -12,12 +12,12 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
-import rfc8785
 
 from dalsegno.errors import BlobDamaged, BlobMissing, PlanStale, RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.model.events import Blob
 from dalsegno.model.records import Event
+from dalsegno.orchestration.canonical import canonical
 from dalsegno.replay.session_records import MODES
 from dalsegno.storage.blobs import Blobs
 from dalsegno.storage.object_store import Store
@@ -102,7 +102,7 @@ class StoredPlan(NamedTuple):
 
 def document(plan: SessionsPlan) -> bytes:
     """The plan's canonical JSON."""
-    return rfc8785.dumps(msgspec.to_builtins(plan))
+    return canonical(msgspec.to_builtins(plan))
 
 
 def plan_record(stored: StoredPlan, blob: Blob, topic: str) -> tuple[str, bytes]:

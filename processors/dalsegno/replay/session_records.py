@@ -13,12 +13,12 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import rfc8785
 
 from dalsegno import __version__
 from dalsegno.errors import RecordDamaged
 from dalsegno.log.codec import decode_record, encode_record
 from dalsegno.model.events import Blob
+from dalsegno.orchestration.canonical import canonical
 from dalsegno.replay.divergence import ABSENT, Divergence, plain
 from dalsegno.replay.modes import actions
 from dalsegno.replay.replayed import Replayed
@@ -114,7 +114,7 @@ def _digest(divergence: Divergence, side: str) -> bytes | None:
     """Over the differing values of one side, canonical; None where that side has none."""
     values = {field.pointer: getattr(field, side) for field in divergence.fields}
     shown = {pointer: plain(value) for pointer, value in values.items() if value is not ABSENT}
-    return sha256(rfc8785.dumps(shown)).digest() if shown else None
+    return sha256(canonical(shown)).digest() if shown else None
 
 
 def _symbol(name: str) -> str:

@@ -59,8 +59,12 @@ class Asked:
 
     @property
     def looked_at(self) -> list[Event]:
-        """The history up to ``until``."""
-        return up_to(self.history, self.until)
+        """The history up to ``until``. Raises NotReconstructable where that is nothing."""
+        found = up_to(self.history, self.until)
+        if not found:
+            limit = "" if self.until is None else f" up to seq {self.until}"
+            raise NotReconstructable(f"the session has no event that counts{limit}", wanted="one that breaks no rule")
+        return found
 
     @property
     def session_id(self) -> str:
@@ -76,16 +80,15 @@ class Asked:
 
 
 def replay_session(asked: Asked) -> Replayed:
-    """Raises NotReconstructable where a run misses a fact and its strategy says to fail, or a content is missing."""
+    """Raises NotReconstructable where there is nothing to look at, where a run misses a fact and its strategy says to
+    fail, or a content is missing."""
     if asked.strategy.mode == "inference-skipping":
         return nothing_there(asked) or _checked(asked)
     return cannot_run(asked) or _run(asked)
 
 
 def nothing_there(asked: Asked) -> Replayed | None:
-    """The answer where nothing is to be looked at. Raises NotReconstructable for a session without events."""
-    if not asked.history:
-        raise NotReconstructable("the session has no events", wanted="a session that can be read")
+    """The answer where nothing is at the start or behind it. Raises NotReconstructable where nothing is at all."""
     last = asked.looked_at[-1].seq
     if asked.start <= last:
         return None
@@ -94,9 +97,9 @@ def nothing_there(asked: Asked) -> Replayed | None:
     return result
 
 
-def ended_early(asked: Asked, error: DalsegnoError) -> Replayed:
+def ended_early(session_id: str, asked: Asked, error: DalsegnoError) -> Replayed:
     """The answer for a session that an error ended: a miss, or what cannot be read or forked. Others go on."""
-    result = Replayed(asked.session_id, asked.strategy.mode, asked.told, events=len(asked.history), stopped=error.found)
+    result = Replayed(session_id, asked.strategy.mode, asked.told, events=len(asked.history), stopped=error.found)
     result.fork, result.counts.missed = error.data.get("fork"), error.data.get("missed", 0)
     seq = error.data.get("seq")
     if seq is not None:

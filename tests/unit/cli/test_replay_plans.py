@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ import pytest
 from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
 from dalsegno.errors import BrokerUnavailable
 from dalsegno.log.codec import decode_record
-from dalsegno.replay import session_results
+from dalsegno.model.lifecycle import config_set_digest
+from dalsegno.replay import session_records, session_results
+from dalsegno.replay.divergence import ABSENT, Divergence, FieldDifference
 from dalsegno.replay.replayed import Replayed
+from dalsegno.replay.session_records import Told
+from dalsegno.replay.strategy import Strategy
+from dalsegno.testing.builder import SessionBuilder, blob
 from reader_lab import PREFIX, House
 from replay_lab import altered, decided, records_of
 from shard_lab import apply
@@ -148,6 +154,39 @@ def test_a_plan_says_what_would_be_written_and_counts_up_to_where_it_looks(say: 
     assert short["total"]["events"] == 20 < plain["total"]["events"]
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--until", str(2**63)),
+        ("--from", f"{1:020}{'9' * 5000}"),
+        ("--model", "\udcff"),
+        ("--policy", "\udcff.yaml"),
+        ("--provider", "\udcff"),
+        ("--tools-from", "\udcff"),
+    ],
+    ids=lambda option: str(option[0]),
+)
+@pytest.mark.parametrize("verb", ["plan", "run"])
+@pytest.mark.usefixtures("four")
+def test_options_that_no_plan_could_hold_are_the_users_mistake(
+    say: Say, topic: Topic, verb: str, option: tuple[str, str]
+) -> None:
+    say("replay", verb, *MODE, "--all", *option, code=2)
+    assert topic.table == {}
+
+
+@pytest.mark.usefixtures("four", "topic")
+def test_numbers_that_no_double_holds_are_kept_in_full(say: Say) -> None:
+    plan = planned(say, "--until", str(2**53 + 1))
+    assert json.loads(say("-o", "json", "replay", "show", plan["id"])[0])["options"]["until"] == 2**53 + 1
+    result = Replayed("s-1", "full", "")
+    fields = (FieldDifference("/seed", 2**63 - 1, ABSENT),)
+    result.divergences = [Divergence(3, "SessionStarted", "L", "CODE", "", fields, None, ())]
+    [_, (_, value), _] = session_records.records_of(Told("r", Strategy(mode="full"), "me", 1, 2), result)
+    assert value is not None
+    assert decode_record(value)[1]["expected"] == sha256(b'{"/seed":9223372036854775807}').digest()
+
+
 # --- stale ------------------------------------------------------------------------------------------------------------
 
 
@@ -180,16 +219,6 @@ def test_a_session_that_goes_on_while_it_is_replayed_is_not_kept(
     assert not topic.records(f"{plan['id']}.2")
 
 
-def test_a_session_whose_last_event_breaks_a_rule_is_what_it_was(house: House, say: Say, topic: Topic) -> None:
-    builder = records_of("s-1", decided())
-    builder.append("SessionStarted")
-    assert builder.verdicts[-1].violations
-    house.shard(builder.records)
-    plan = planned(say)
-    say("replay", "run", plan["id"])
-    assert topic.records(f"{plan['id']}.1")["completed:0"][1]["verdict"] == "EQUAL"
-
-
 def test_a_fork_whose_parent_is_not_here_has_a_result_of_its_own(house: House, say: Say, topic: Topic) -> None:
     parent = records_of("s-1", decided())
     house.shard([*records_of("s-2", decided()).records, *parent.fork(9, "f").records])
@@ -215,6 +244,86 @@ def test_a_plan_with_options_of_another_build_is_shown_and_not_carried_out(
     assert id in say("replay", "show", id)[0]
     shown = json.loads(say("-o", "json", "replay", "show", id)[0])
     assert (shown["state"], shown["mode"], shown["strategy"]) == ("PLANNED", "inference-skipping", None)
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_session_whose_last_event_breaks_a_rule_is_replayed_by_a_plan_too(house: House, say: Say) -> None:
+    builder = records_of("s-1", decided())
+    builder.append("TurnStarted", turn_id="late")
+    assert builder.verdicts[-1].violations
+    house.shard(builder.records)
+    plan = planned(say)
+    out, _ = say("-o", "json", "replay", "run", plan["id"])
+    assert json.loads(out)[0]["verdict"] == "EQUAL"
+    assert "1 of 1 sessions were replayed before" in say("replay", "run", plan["id"])[1]
+
+
+# --- sessions that cannot be replayed ---------------------------------------------------------------------------------
+
+
+def unreadable(name: str) -> SessionBuilder:
+    """It pinned a policy that no build of this version can read."""
+    made = decided()
+    [pin] = [event for event in made if event.type == "ConfigPinned" and event.body["kind"] == "POLICY"]
+    pin.body["content"], pin.body["digest"] = blob(b"[]"), sha256(b"[]").digest()
+    pins = [event.body for event in made if event.type == "ConfigPinned"]
+    [start] = [event for event in made if event.type == "SessionStarted"]
+    lines = [f"{each['kind']}:{each['name']}:{each['digest'].hex()}" for each in pins]
+    start.body["config_set_digest"] = config_set_digest(lines)
+    return records_of(name, made)
+
+
+def without_effect(name: str) -> SessionBuilder:
+    """Its only event breaks a rule."""
+    builder = SessionBuilder(name, profile="OBSERVED")
+    builder.append("TurnStarted", turn_id="t1")
+    assert builder.verdicts[0].violations
+    return builder
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("full", ()),
+        ("full", ("--until", "1")),
+        ("inference-skipping", ()),
+        ("inference-skipping", ("--until", "1")),
+        ("inference-skipping", ("--policy", "deny.yaml")),
+        ("simulation", ("--policy", "deny.yaml")),
+    ],
+)
+@pytest.mark.parametrize("broken", [unreadable, without_effect])
+def test_a_session_that_cannot_be_replayed_keeps_no_other_one_from_it(
+    house: House, say: Say, mode: str, options: tuple[str, ...], broken: Callable[[str], SessionBuilder]
+) -> None:
+    Path("deny.yaml").write_text("{name: deny, default: DENY}")
+    house.shard([*broken("s-1").records, *records_of("s-2", decided()).records])
+    plan = json.loads(say("-o", "json", "replay", "plan", "--mode", mode, "--all", *options)[0])
+    out, _ = say("-o", "json", "replay", "run", plan["id"], code=3 if "--policy" in options else 1)
+    one, two = json.loads(out)
+    assert (one["session"], one["verdict"]) == ("s-1", "NOT_COMPARED")
+    if "--until" not in options:
+        assert two["verdict"] == ("DIVERGED" if options else "EQUAL")
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_document_that_is_asked_for_and_cannot_be_read_is_the_users_mistake(house: House, say: Say) -> None:
+    Path("bad.yaml").write_text("{name: 5, stages: no}")
+    house.shard(records_of("s-1", decided()).records)
+    _, err = say("replay", "run", *MODE, "--all", "--workflow-file", "bad.yaml", code=1)
+    assert "bad.yaml" in err
+
+
+@pytest.mark.usefixtures("topic")
+def test_what_could_not_be_compared_is_replayed_again(house: House, say: Say, replayings: Replayings) -> None:
+    """What was missing then may be there now."""
+    house.shard([*unreadable("s-1").records, *records_of("s-2", decided()).records])
+    plan = planned(say)
+    say("replay", "run", plan["id"], code=1)
+    replayings.sessions.clear()
+    say("replay", "run", plan["id"], code=1)
+    assert replayings.sessions == ["s-1"]
 
 
 # --- interrupted ------------------------------------------------------------------------------------------------------

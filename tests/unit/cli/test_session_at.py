@@ -40,6 +40,11 @@ def with_a_call() -> SessionBuilder:
     return builder
 
 
+def test_a_seq_with_more_digits_than_python_reads_is_the_users_mistake(house: House, say: Say) -> None:
+    house.shard(with_a_call().records)
+    say("session", "show", "s-1", "--at", f"{1:020}{'9' * 5000}", code=2)
+
+
 def seq_of(builder: SessionBuilder, type_: str) -> int:
     return next(event.seq for event in builder.events if event.type == type_)
 

@@ -116,6 +116,11 @@ def test_exactly_one_outcome_is_handed_in(lost: Run, say: Say, wrong: tuple[str,
     assert sent(lost) == []
 
 
+def test_a_text_that_is_no_utf_8_is_refused(lost: Run, say: Say) -> None:
+    assert "lone surrogate" in say("tool", "receipt", "example", "--text", "\udcff", code=1)[1]
+    assert sent(lost) == []
+
+
 def test_a_call_that_nobody_waits_for_takes_no_receipt(lost: Run, say: Say) -> None:
     assert f"has no tool call other; wanted: one that it asked for; it waits for {CALL}" in say(
         "tool", "receipt", "example", "other", "--text", "x", code=4

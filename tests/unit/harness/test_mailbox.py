@@ -10,6 +10,7 @@ import pytest
 
 from dalsegno import events
 from dalsegno.errors import WaitTimeout
+from dalsegno.harness.live import COMMANDS_IN_A_ROW, Stopped
 from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import Obligation, PolicyRule, Question
 from dalsegno.storage.blobs import blob
@@ -22,6 +23,7 @@ SCRIPT: list[dict[str, Any]] = [
     {"match": "*", "text": "done"},
 ]
 HOUR = 3_600_000_000
+NONSENSE = events.InputProvided(request_id="nothing", outcome="DECLINED")
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +202,36 @@ def test_an_answer_that_comes_with_the_end_is_told_that_it_came_too_late(tmp_pat
     assert process.resume(after=again).why == "ENDED"
     assert notes(process.events()) == [("inbox-refused", "the session is COMPLETED")]
     assert process.inbox.commands_of(["s-1"]).new() == []
+
+
+def test_command_after_command_does_not_keep_a_session_from_its_work(tmp_path: Path) -> None:
+    """Whoever sends nonsense faster than it is taken up neither stops a session nor suspends its limits."""
+    process = World(tmp_path, SCRIPT).process()
+    send, sent = process.inbox.commands_of, [0]
+
+    class Flood:
+        def __init__(self, ids: Any) -> None:
+            self._commands = send(ids)
+
+        def new(self) -> Any:
+            sent[0] += 1
+            if sent[0] <= 10 * COMMANDS_IN_A_ROW:
+                process.send(NONSENSE)
+            return self._commands.new()
+
+    process.inbox.commands_of = Flood  # type: ignore[assignment,method-assign]
+    assert process.begin() == Stopped("ENDED")
+    recorded = [event.type for event in process.events()]
+    assert recorded.index("InferenceRequested") <= COMMANDS_IN_A_ROW + 20
+    assert sent[0] < 10 * COMMANDS_IN_A_ROW
+
+
+def test_an_answer_behind_many_commands_is_taken_up_before_anybody_stops_waiting(tmp_path: Path) -> None:
+    world = asking(tmp_path)
+    process = world.process()
+    process.begin()
+    for _ in range(2 * COMMANDS_IN_A_ROW + 1):
+        process.send(NONSENSE)
+    process.grant(A1)
+    assert world.process().resume() == Stopped("ENDED")
+    assert len(world.effects.lines()) == 1

@@ -111,3 +111,6 @@ def test_a_file_is_read_and_named_where_it_is_none(tmp_path: Path) -> None:
         read_people(file)
     with pytest.raises(Failed, match="cannot be read"):
         read_people(tmp_path / "absent.yaml")
+    file.write_text("- {json: &itself [*itself]}\n")
+    with pytest.raises(Failed, match="cannot be read"):
+        read_people(file)

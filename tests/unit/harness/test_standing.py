@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import session_lab
 from dalsegno.harness.conductor import Conductor
-from dalsegno.harness.past import Past, read_past
+from dalsegno.harness.past import Decided, Past, read_past
 from dalsegno.harness.sessions import resume, session_of
-from dalsegno.model.events import NewEvent
+from dalsegno.log.history import SessionRecords
+from dalsegno.model.events import MessageReceived, NewEvent
+from dalsegno.model.ids import Offset
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import World, configuration_in_force, next_decision
 from dalsegno.orchestration.documents import CompressionRule, Protected, StageLimits, Triggers
@@ -42,6 +45,48 @@ def test_it_is_taken_over_as_from_all_its_records(tmp_path: Path, monkeypatch: p
     assert again.body["in_flight"] == recovered.body["in_flight"] != []
     assert (again.seq, again.epoch, again.prev_hash) == (recovered.seq, recovered.epoch, recovered.prev_hash)
     check_same(stood, plain)
+
+
+class OfAnOlderRelease(ShardOfLog):
+    """Its rows are of no use here, and its worker follows the log: what it knows is more at every question."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def decided(self, _session_id: str, _tip: Event) -> Decided | None:
+        self.meanwhile()
+        return None
+
+    def read(self, session_id: str, up_to: Offset) -> SessionRecords:
+        high = Offset(self.publisher.high(session_id))
+        return super().read(session_id, max(up_to, high))
+
+    def __init__(self, run: Run, publisher: MemoryPublisher) -> None:
+        super().__init__(run.log, PREFIX, SESSION, behind=TAIL)
+        self.publisher = publisher
+
+
+def test_what_another_writer_appends_while_it_is_taken_over_is_not_decided_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(WIRE, tmp_path / "a", monkeypatch)
+    with pytest.raises(Killed):
+        run._process(Point(21, stored=True))
+    with (
+        MemoryPublisher(run.log, prefix=PREFIX, writer="lab/1/slow") as slow,
+        MemoryPublisher(run.log, prefix=PREFIX, writer="lab/1/b") as publisher,
+    ):
+        other = resume(slow, SESSION, clock=CLOCK)
+        source = OfAnOlderRelease(run, publisher)
+
+        def meanwhile() -> None:
+            other.append(MessageReceived(message_id="late", role="USER"))
+            other.writer.stored()
+
+        source.meanwhile = meanwhile  # type: ignore[method-assign]
+        conductor = resume(publisher, SESSION, clock=CLOCK, source=source)
+        assert source.stood == 1
+        assert "MessageReceived" not in [event.type for event in publisher.events(SESSION)]
+        check_same(conductor, read_past(publisher, SESSION))
 
 
 @pytest.mark.parametrize("example", [TRIAGE, CODING], ids=lambda each: each.name)

@@ -12,9 +12,9 @@ from dalsegno import events
 from dalsegno.errors import BrokerUnavailable
 from dalsegno.harness.live import Live, Stopped
 from dalsegno.harness.mailbox import Mailbox
-from dalsegno.harness.past import history
+from dalsegno.harness.past import history, read_past
 from dalsegno.harness.sessions import After, begin, resume
-from dalsegno.harness.subsessions import SubSessions
+from dalsegno.harness.subsessions import SubSessions, cancel_below
 from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import PolicyRule, ToolSpec
 from session_lab import SESSION, Killed, Process, World, stage
@@ -229,3 +229,36 @@ def test_an_inbox_that_cannot_be_reached_does_not_keep_the_session_above_from_it
 
 def _unreachable(*_: Any, **__: Any) -> None:
     raise BrokerUnavailable("no broker", todo="start one")
+
+
+def test_a_sub_session_that_another_process_took_over_is_waited_for(tmp_path: Path) -> None:
+    """Who has the session above still has it: its own receipts are in no danger."""
+    family = Family(tmp_path)
+
+    def taken_over(event: Event) -> None:
+        if (event.session_id, event.type) == (CHILD, "ToolCallStarted"):
+            resume(family.world.process().publisher, CHILD, clock=family.world.clock, documents=family.other)
+
+    stopped = family.run(after=taken_over)
+    assert (stopped.why, stopped.waits_for) == ("WAITING", (C0,))
+    assert "SessionRecovered" not in [event.type for event in family.of(SESSION)]
+    assert family.run().why == "ENDED"
+    check(family)
+
+
+def test_a_session_that_was_killed_before_it_asked_its_sub_sessions_to_end_asks_them_when_it_is_found_ended(
+    tmp_path: Path,
+) -> None:
+    family = Family(tmp_path)
+    family.other = family.world.pinned([stage("sub", tools=["pay"])], policy=[_ASK_FIRST])
+    assert family.run().why == "WAITING"
+    with family.process.publisher.resume(SESSION) as session:
+        session.append(events.SessionCancelled(requested_by="maria", open_ops=[C0]))
+    past = read_past(family.process.publisher, SESSION)
+    assert past.end is not None
+    for _ in range(2):
+        assert cancel_below(past.rows, SESSION, family.process.inbox) == [CHILD]
+    child = resume(family.process.publisher, CHILD, clock=family.world.clock, documents=family.other)
+    mail = Mailbox(family.process.inbox, CHILD)
+    assert Live(child, family.process.ports(), mail, patience_seconds=0).run().why == "ENDED"
+    assert [event.type for event in family.of(CHILD)].count("SessionCancelled") == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dalsegno import events
-from dalsegno.errors import BrokerUnavailable, SessionSuperseded
+from dalsegno.errors import BrokerUnavailable, DalsegnoError, InvalidEvent, SessionSuperseded
 from dalsegno.harness.live import Live, Stopped
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.sessions import begin
@@ -166,6 +166,43 @@ def test_a_receipt_that_the_new_writer_has_read_is_not_handed_in(
     assert first.told == []
     assert notes(second.events()) == []
     assert second.inbox.commands_of([SESSION]).new() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "handed"), [(InvalidEvent("no", wanted="yes"), 1), (BrokerUnavailable("gone"), 0)], ids=["bad", "gone"]
+)
+def test_a_receipt_that_no_command_can_hold_keeps_no_other_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: DalsegnoError, handed: int
+) -> None:
+    world = World(tmp_path, TWO)
+    second = world.process()
+    other, taken = threading.Event(), threading.Event()
+
+    def meanwhile(what: str) -> None:
+        if "1" in what:
+            assert other.wait(10)
+            second.resume()
+            taken.set()
+        else:
+            other.set()
+            assert taken.wait(10)
+
+    first = First(world, monkeypatch, meanwhile)
+    send, tried = first.process.inbox.send, list[str]()
+
+    def sending(session_id: str, event: Any, **how: Any) -> Any:
+        tried.append(event.tool_call_id)
+        if len(tried) == 1:
+            raise error
+        return send(session_id, event, **how)
+
+    monkeypatch.setattr(first.process.inbox, "send", sending)
+    with pytest.raises(SessionSuperseded):
+        first.run()
+    assert len(first.told) == 2, "of each it is told what became of it"
+    assert len([line for line in first.told if "was handed to it" in line]) == handed
+    assert len(second.inbox.commands_of([SESSION]).new()) == handed
+    assert len(tried) == 1 + handed, "nothing more is sent to a broker that is gone"
 
 
 def test_where_the_inbox_cannot_be_reached_it_is_told_which_receipt_is_lost(

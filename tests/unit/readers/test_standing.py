@@ -18,6 +18,7 @@ from dalsegno.log.history import SessionRecords
 from dalsegno.log.kafka import KafkaConfig
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.ids import Offset
+from dalsegno.model.records import Event
 from dalsegno.projections.decider.rows import ITEM
 from dalsegno.projections.registry import built_in
 from dalsegno.readers import source
@@ -185,3 +186,20 @@ def test_rows_that_the_shard_does_not_have_are_folded_from_all_events(world: Wor
         stood, plain = read_past(world.publisher, name, world.source), read_past(world.publisher, name)
         assert dict(stood.rows.all()) == dict(plain.rows.all())
         assert stood.folded == plain.folded > 0
+
+
+def test_a_state_that_was_taken_away_since_is_made_up_for_by_the_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = SessionBuilder("s-1").begin()
+    world.house.shard(session.records)
+    world.append(*session.records)
+    decided = world.source.decided
+
+    def too_late(session_id: str, tip: Event) -> Any:
+        monkeypatch.setattr(world.source, "_data", world.house.data.parent / "gone")
+        return decided(session_id, tip)
+
+    monkeypatch.setattr(world.source, "decided", too_late)
+    stood, plain = read_past(world.publisher, "s-1", world.source), read_past(world.publisher, "s-1")
+    assert dict(stood.rows.all()) == dict(plain.rows.all())
