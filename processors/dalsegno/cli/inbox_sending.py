@@ -26,6 +26,7 @@ from dalsegno.model.events import NewEvent
 from dalsegno.model.ids import partition_of
 from dalsegno.model.inbox import NOTE_REFUSED, NOTE_REPEAT, Command, command_of
 from dalsegno.model.records import Actor, Event
+from dalsegno.readers.lineage import is_trial
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.rows import session_rows
 from dalsegno.readers.sessions import SESSIONS, Found, list_sessions
@@ -108,6 +109,8 @@ def listed(
 ) -> None:
     """Print the questions of a session, or of all that are here, with what waits in the inbox for each.
 
+    Forks in which something is tried are left out and counted, unless the session or ``everything`` is asked for.
+
     ``rows_of``: the questions of a session, by id. ``is_open``: of the row of a session, whether it waits for an
     answer. ``shown``: is told what waits in the inbox, None if nothing does.
     """
@@ -122,9 +125,16 @@ def listed(
             for id_, row in rows_of(each).items()
             if everything or row.status == "OPEN"
         ]
+        tried = set() if session is not None or everything else {
+            each.session_id for each in {each.session_id: each for each, _, _ in rows}.values() if is_trial(each)
+        }  # fmt: skip
+        rows = [(each, id_, row) for each, id_, row in rows if each.session_id not in tried]
         waiting = _waiting(ctx, {each.session_id for each, _, row in rows if row.status == "OPEN"})
         table = [shown(each, id_, row, waiting.get((each.session_id, id_))) for each, id_, row in rows]
         emit(ctx, table, list(columns))
+        if tried:
+            forks = f"{len(tried)} fork{'s' * (len(tried) > 1)} for debug, dataset or what-if"
+            note(f"not shown: those of {forks}, as replays write them; --all shows them, or --session ID")
         missing = reader.missing()
         if session is None and missing:
             note(f"partitions {some(missing)} are neither here nor in a snapshot; their sessions are missing")

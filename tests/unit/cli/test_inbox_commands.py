@@ -113,6 +113,27 @@ def test_lists_show_what_waits_and_with_all_what_does_not(house: House, say: Say
     assert "no session 's'" in say("approval", "list", "--session", "s", code=4)[1]
 
 
+def test_forks_in_which_something_is_tried_are_listed_only_where_they_are_asked_for(house: House, say: Say) -> None:
+    """Nobody waits for an answer to a replay's question, and it looks like live work."""
+    builder = builder_of()
+    fork = builder.fork(len(builder.records), "f")
+    builder.append("ApprovalRequested", approval_id=FIRST, subject="TOOL_CALL", subject_id="c")
+    fork.append("ApprovalRequested", approval_id=SECOND, subject="TOOL_CALL", subject_id="c")
+    fork.append("InputRequested", request_id="q", prompt=blob(b"which?"))
+    fork.append("ToolCallRequested", tool_call_id="c", name="t", effect="WRITE")
+    fork.append("ToolCallAuthorized", tool_call_id="c", basis="SIMULATED")
+    fork.append("ToolCallStarted", tool_call_id="c", attempt=1)
+    house.shard([*builder.records, *fork.records])
+    for what, own, of_fork in (("approval", ["s-1"], "s-1~f"), ("input", [], "s-1~f"), ("tool", [], "s-1~f")):
+        out, err = say(what, "list", "-o", "json")
+        assert [row["session"] for row in json.loads(out)] == own, what
+        assert "not shown: those of 1 fork for debug, dataset or what-if" in err, what
+        for more in (["--all"], ["--session", of_fork]):
+            out, err = say(what, "list", "-o", "json", *more)
+            assert of_fork in {row["session"] for row in json.loads(out)}, (what, more)
+            assert "not shown" not in err, (what, more)
+
+
 def test_a_list_is_given_though_the_inbox_cannot_be_read(
     house: House, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
