@@ -93,6 +93,12 @@ def open_question(
     return id_, row
 
 
+def asked_in(found: Found, seq: int) -> Event | None:
+    """The event that asks, which stands at this seq; None where it is not on the path, or was amended."""
+    event = next(found.view.reads.path(found.session_id, after=seq - 1, limit=1), None) if seq else None
+    return None if event is None or event.stub is not None else event
+
+
 def rows_by_id(found: Found, projection: str) -> dict[str, Any]:
     return {str(row_id[0]): row for row_id, row in session_rows(found, projection)}
 

@@ -113,6 +113,33 @@ def test_lists_show_what_waits_and_with_all_what_does_not(house: House, say: Say
     assert "no session 's'" in say("approval", "list", "--session", "s", code=4)[1]
 
 
+def test_an_approver_sees_what_is_to_be_approved_and_why(house: House, say: Say) -> None:
+    builder = builder_of()
+    for call, view in (
+        ("c0", b'{"arguments":{"to":"ACME","cents":90000},"tool":"send_wire","why":"above 500.00 (rule ask)"}'),
+        ("c1", b'{"sql":"drop \x1b[31m"}'),  # of another harness: whatever it shows
+        ("c2", b'{"sql": "' + b"x" * 2000 + b'"}'),
+        ("c3", None),
+    ):
+        builder.append("ToolCallRequested", tool_call_id=call, name="send_wire", effect="WRITE")
+        builder.append(
+            "ApprovalRequested", approval_id=f"{call}/a1", subject="TOOL_CALL", subject_id=call,
+            view=None if view is None else blob(view),
+        )  # fmt: skip
+    house.shard(builder.records)
+    rows = {row["approval"]: row for row in json.loads(say("approval", "list", "-o", "json")[0])}
+    assert [rows["c0/a1"][name] for name in ("tool", "arguments", "why", "seq")] == [
+        "send_wire", '{"to": "ACME", "cents": 90000}', "above 500.00 (rule ask)", len(builder.records) - 6,
+    ]  # fmt: skip
+    assert (rows["c1/a1"]["tool"], rows["c1/a1"]["why"]) == ("send_wire", None)
+    assert len(rows["c2/a1"]["arguments"]) == 500
+    assert (rows["c3/a1"]["tool"], rows["c3/a1"]["arguments"]) == ("send_wire", None)
+    text, _ = say("approval", "list")
+    assert '{"to": "ACME", "cents": 90000}' in text
+    assert "above 500.00 (rule ask)" in text
+    assert "\x1b" not in text
+
+
 def test_forks_in_which_something_is_tried_are_listed_only_where_they_are_asked_for(house: House, say: Say) -> None:
     """Nobody waits for an answer to a replay's question, and it looks like live work."""
     builder = builder_of()
