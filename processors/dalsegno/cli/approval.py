@@ -12,6 +12,8 @@ from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.inbox_sending import (
     asked_in,
+    check_in_time,
+    is_overdue,
     listed,
     open_question,
     rows_by_id,
@@ -24,7 +26,7 @@ from dalsegno.cli.times import moment
 from dalsegno.errors import Usage
 from dalsegno.log.json_values import strict_json
 from dalsegno.model.events import ApprovalDenied, ApprovalGranted, Blob
-from dalsegno.model.records import Actor
+from dalsegno.model.records import Actor, Event
 from dalsegno.projections.rows import ApprovalRow
 from dalsegno.readers.sessions import Found
 from dalsegno.storage.blobs import blob
@@ -136,11 +138,13 @@ def deny(
 
 
 def _question(ctx: Context, session: str, approval: str | None, name: str | None) -> tuple[str, ApprovalRow, Actor]:
-    """The open approval that is meant, and who answers. Raises Usage where that one was not asked."""
+    """The open approval that is meant, and who answers. Raises Usage where that one was not asked, Conflict where it is
+    too late."""
     actor = Actor("USER", name or who())
     with open_reader(ctx) as reader:
-        rows = rows_by_id(session_here(reader, session), _APPROVALS)
-    approval, row = open_question(rows, approval, session, "approval")
+        found = session_here(reader, session)
+        approval, row = open_question(rows_by_id(found, _APPROVALS), approval, session, "approval")
+        check_in_time(found, "approval", approval, row)
     if row.addressed_to and not row.addressed_to_more and actor.id not in row.addressed_to:
         raise Usage(
             f"approval {approval} is addressed to {', '.join(row.addressed_to)}; you are {actor.id}",
@@ -170,11 +174,9 @@ class _Seen(NamedTuple):
     why: str | None = None
 
 
-def _seen(found: Found, row: ApprovalRow) -> _Seen:
-    """Of an open one what its event holds; one event is read."""
+def _seen(found: Found, row: ApprovalRow, asked: Event | None) -> _Seen:
     call = found.view.reads.row("tools", found.session_id, (row.subject_id,)) if row.subject_id else None
     tool = None if call is None else call.name or None
-    asked = asked_in(found, row.requested_seq) if row.status == "OPEN" else None
     content = None if asked is None else (asked.body.get("view") or {}).get("inline")
     if content is None:
         return _Seen(tool)
@@ -192,12 +194,14 @@ def _cut(text: str) -> str:
 
 
 def _shown(found: Found, approval_id: str, row: ApprovalRow, state: str | None) -> dict[str, Any]:
-    seen = _seen(found, row)
+    asked = asked_in(found, row.requested_seq) if row.status == "OPEN" else None
+    seen = _seen(found, row, asked)
+    known = "overdue" if is_overdue(row, asked) else row.status.lower()
     return {
         "session": found.session_id,
         "approval": approval_id,
         "seq": row.requested_seq or None,
-        "state": state or row.status.lower(),
+        "state": state or known,
         **seen._asdict(),
         "subject": row.subject,
         "subject_id": row.subject_id,
