@@ -224,6 +224,23 @@ def at(hour: int, record: Written) -> Written:
     return write(record.event.type, {**record.event.meta, "recorded_at": micros, "occurred_at": micros}, fields)
 
 
+def test_the_time_of_a_line_is_the_one_by_which_a_time_finds_the_event(house: House, say: Say) -> None:
+    """A producer says of late things when they happened: in the column times would run backwards."""
+    hour = 3_600_000_000
+    builder = SessionBuilder("s-1", profile="OBSERVED")
+    builder.append("SessionCreated", profile="OBSERVED", meta={"recorded_at": 2 * hour, "occurred_at": 2 * hour})
+    builder.append("NoteRecorded", kind="late", meta={"recorded_at": 3 * hour, "occurred_at": hour})
+    builder.append("NoteRecorded", kind="none", meta={"recorded_at": 4 * hour, "occurred_at": None})
+    house.shard(builder.records)
+    lines = say("session", "show", "s-1")[0].partition("\n\n")[2].splitlines()
+    times = [line.split()[1] for line in lines]
+    assert times == [f"1970-01-01T0{each}:00:00.000" for each in (2, 3, 4)]
+    for seq, shown in enumerate(times, 1):
+        _, err = say("session", "show", "s-1", "--at", f"{shown}Z")
+        assert f"seq {seq}, the last event before" in err
+    assert f'"occurred_at": {hour}' in say("session", "show", "s-1", "--detailed")[0]
+
+
 def test_amendments_say_what_was_amended_by_whom_when_and_why(house: House, say: Say) -> None:
     builder = SessionBuilder("s-1").begin()
     victims = [message(builder, f"secret {number}") for number in range(12)]
