@@ -141,6 +141,35 @@ def test_every_form_of_output_says_the_same(house: House, say: Say) -> None:
     assert say("-o", "none", "session", "list")[0] == ""
 
 
+def test_sessions_are_listed_by_workflow_and_labels(house: House, say: Say) -> None:
+    def label(key: str, value: str) -> dict[str, str]:
+        return {"key": key, "value": value}
+
+    records, forks = list[Written](), list[Written]()
+    for name, workflow, labels in (
+        ("a", "triage", [label("team", "support"), label("shift", "day")]),
+        ("b", "triage", [label("team", "sales")]),
+        ("c", "coding", [label("team", "support")]),
+    ):
+        builder = SessionBuilder(name, profile="OBSERVED")
+        builder.append("SessionCreated", profile="OBSERVED", workflow_name=workflow, labels=labels)
+        records += builder.records
+        forks += builder.fork(1, "f").records
+    house.shard([*records, *forks])
+
+    def listed(*options: str) -> set[str]:
+        return {row["session"] for row in json.loads(say("-o", "json", "session", "list", *options)[0])}
+
+    assert listed("--workflow", "triage") == {"a", "b"}
+    assert listed("--label", "team=support") == {"a", "c"}
+    assert listed("--label", "team=support", "--label", "shift=day") == {"a"}
+    assert listed("--label", "team=support", "--workflow", "coding", "--limit", "1") == {"c"}
+    assert listed("--label", "team=support", "--has", "held") == set()
+    assert listed("--forks-of", "a", "--workflow", "demo") == {"a~f"}
+    assert listed("--forks-of", "a", "--workflow", "triage") == set()
+    say("session", "list", "--label", "team", code=2)
+
+
 def test_a_session_is_found_by_a_beginning_and_as_the_last(house: House, say: Say) -> None:
     early, late = SessionBuilder("abc-1").begin(), SessionBuilder("abd-2").begin()
     message(late, "later")
