@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
 
 from dalsegno.cli.common import lines_of, open_reader, who
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
-from dalsegno.cli.inbox_sending import listed, open_question, rows_by_id, send_and_wait, session_here, wait_option
+from dalsegno.cli.inbox_sending import (
+    asked_in,
+    check_in_time,
+    is_overdue,
+    listed,
+    open_question,
+    rows_by_id,
+    send_and_wait,
+    session_here,
+    wait_option,
+)
+from dalsegno.cli.output import dumps
 from dalsegno.cli.times import moment
 from dalsegno.errors import Usage
 from dalsegno.log.json_values import strict_json
 from dalsegno.model.events import ApprovalDenied, ApprovalGranted, Blob
-from dalsegno.model.records import Actor
+from dalsegno.model.records import Actor, Event
 from dalsegno.projections.rows import ApprovalRow
 from dalsegno.readers.sessions import Found
 from dalsegno.storage.blobs import blob
 
 _APPROVALS = "approvals"
-_COLUMNS = ("session", "approval", "state", "subject_id", "requested_at", "ttl_ms", "addressed_to", "answered_by")
+_COLUMNS = (
+    "session", "approval", "seq", "state", "tool", "arguments", "why", "requested_at", "ttl_ms", "addressed_to",
+    "answered_by",
+)  # fmt: skip
+_VIEW_CHARACTERS: Final = 500
+_VIEW: Final = frozenset({"tool", "arguments", "why"})
+"""What the approver of a session that dalsegno decides is shown."""
 
 _session = click.argument("session", shell_complete=complete_session)
 _approval = click.argument("approval", required=False)
@@ -39,7 +56,11 @@ def command() -> None:
 @click.option("--all", "everything", is_flag=True, help="Also those that were answered, expired or withdrawn.")
 @pass_context
 def list_(ctx: Context, session: str | None, everything: bool) -> None:
-    """List the approvals that sessions wait for, by this machine's shards, else by snapshots."""
+    """List the approvals that sessions wait for, by this machine's shards, else by snapshots.
+
+    Of those that are open: the tool and the arguments that leave is asked for (how they begin; 'dalsegno event show
+    SESSION SEQ' shows all), and why leave is needed, as the policy's rule says it.
+    """
     listed(
         ctx,
         partial(rows_by_id, projection=_APPROVALS),
@@ -117,11 +138,13 @@ def deny(
 
 
 def _question(ctx: Context, session: str, approval: str | None, name: str | None) -> tuple[str, ApprovalRow, Actor]:
-    """The open approval that is meant, and who answers. Raises Usage where that one was not asked."""
+    """The open approval that is meant, and who answers. Raises Usage where that one was not asked, Conflict where it is
+    too late."""
     actor = Actor("USER", name or who())
     with open_reader(ctx) as reader:
-        rows = rows_by_id(session_here(reader, session), _APPROVALS)
-    approval, row = open_question(rows, approval, session, "approval")
+        found = session_here(reader, session)
+        approval, row = open_question(rows_by_id(found, _APPROVALS), approval, session, "approval")
+        check_in_time(found, "approval", approval, row)
     if row.addressed_to and not row.addressed_to_more and actor.id not in row.addressed_to:
         raise Usage(
             f"approval {approval} is addressed to {', '.join(row.addressed_to)}; you are {actor.id}",
@@ -143,11 +166,43 @@ def _json_of(file: str) -> Blob:
     return blob(content, "application/json")
 
 
+class _Seen(NamedTuple):
+    """What an approver is shown: texts, cut."""
+
+    tool: str | None = None
+    arguments: str | None = None
+    why: str | None = None
+
+
+def _seen(found: Found, row: ApprovalRow, asked: Event | None) -> _Seen:
+    call = found.view.reads.row("tools", found.session_id, (row.subject_id,)) if row.subject_id else None
+    tool = None if call is None else call.name or None
+    content = None if asked is None else (asked.body.get("view") or {}).get("inline")
+    if content is None:
+        return _Seen(tool)
+    try:
+        view = strict_json(content)
+    except ValueError:
+        return _Seen(tool, _cut(content.decode("utf-8", "replace")))
+    if not isinstance(view, dict) or view.keys() != _VIEW:
+        return _Seen(tool, _cut(dumps(view)))
+    return _Seen(str(view["tool"]), _cut(dumps(view["arguments"])), _cut(str(view["why"])) if view["why"] else None)
+
+
+def _cut(text: str) -> str:
+    return text[:_VIEW_CHARACTERS]
+
+
 def _shown(found: Found, approval_id: str, row: ApprovalRow, state: str | None) -> dict[str, Any]:
+    asked = asked_in(found, row.requested_seq) if row.status == "OPEN" else None
+    seen = _seen(found, row, asked)
+    known = "overdue" if is_overdue(row, asked) else row.status.lower()
     return {
         "session": found.session_id,
         "approval": approval_id,
-        "state": state or row.status.lower(),
+        "seq": row.requested_seq or None,
+        "state": state or known,
+        **seen._asdict(),
         "subject": row.subject,
         "subject_id": row.subject_id,
         "requested_at": moment(row.requested_at),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -24,8 +25,10 @@ from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.log.transport import KafkaTransport
 from dalsegno.model.events import NewEvent
 from dalsegno.model.ids import partition_of
-from dalsegno.model.inbox import NOTE_REFUSED, NOTE_REPEAT, Command, command_of
+from dalsegno.model.inbox import NOTE_REFUSED, NOTE_REPEAT, Command, command_of, subject_of
 from dalsegno.model.records import Actor, Event
+from dalsegno.projections.rows import ApprovalRow, InputRow
+from dalsegno.readers.lineage import is_trial
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.rows import session_rows
 from dalsegno.readers.sessions import SESSIONS, Found, list_sessions
@@ -92,6 +95,40 @@ def open_question(
     return id_, row
 
 
+def asked_in(found: Found, seq: int) -> Event | None:
+    """The event that asks, which stands at this seq; None where it is not on the path, or was amended."""
+    event = next(found.view.reads.path(found.session_id, after=seq - 1, limit=1), None) if seq else None
+    return None if event is None or event.stub is not None else event
+
+
+def is_overdue(row: ApprovalRow | InputRow, asked: Event | None) -> bool:
+    """Whether the time of an open question is over by this machine's clock: its writer takes no answer any more.
+    ``asked``: the event that asks."""
+    if row.status != "OPEN" or row.ttl_ms is None or asked is None:
+        return False
+    recorded_at: int = asked.meta["recorded_at"]
+    return now() > recorded_at + row.ttl_ms * 1000
+
+
+def check_in_time(found: Found, what: str, id_: str, row: ApprovalRow | InputRow) -> None:
+    """Raises Conflict where an answer would come too late."""
+    if is_overdue(row, asked_in(found, row.requested_seq)):
+        raise Conflict(
+            f"{what} {id_} is overdue: it waited for {row.ttl_ms} ms, and an answer that comes later is not taken",
+            wanted=f"an open {what} whose time is not over",
+            todo=f"nothing was sent; {_goes_on(found.session_id)}, and does what is to be done without an answer",
+        )
+
+
+def now() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def _goes_on(session_id: str) -> str:
+    return f"where no harness of the session runs, 'dalsegno session resume {shlex.quote(session_id)}' goes on with it"
+
+
 def rows_by_id(found: Found, projection: str) -> dict[str, Any]:
     return {str(row_id[0]): row for row_id, row in session_rows(found, projection)}
 
@@ -108,6 +145,8 @@ def listed(
 ) -> None:
     """Print the questions of a session, or of all that are here, with what waits in the inbox for each.
 
+    Forks in which something is tried are left out and counted, unless the session or ``everything`` is asked for.
+
     ``rows_of``: the questions of a session, by id. ``is_open``: of the row of a session, whether it waits for an
     answer. ``shown``: is told what waits in the inbox, None if nothing does.
     """
@@ -122,9 +161,16 @@ def listed(
             for id_, row in rows_of(each).items()
             if everything or row.status == "OPEN"
         ]
+        tried = set() if session is not None or everything else {
+            each.session_id for each in {each.session_id: each for each, _, _ in rows}.values() if is_trial(each)
+        }  # fmt: skip
+        rows = [(each, id_, row) for each, id_, row in rows if each.session_id not in tried]
         waiting = _waiting(ctx, {each.session_id for each, _, row in rows if row.status == "OPEN"})
         table = [shown(each, id_, row, waiting.get((each.session_id, id_))) for each, id_, row in rows]
         emit(ctx, table, list(columns))
+        if tried:
+            forks = f"{len(tried)} fork{'s' * (len(tried) > 1)} for debug, dataset or what-if"
+            note(f"not shown: those of {forks}, as replays write them; --all shows them, or --session ID")
         missing = reader.missing()
         if session is None and missing:
             note(f"partitions {some(missing)} are neither here nor in a snapshot; their sessions are missing")
@@ -133,17 +179,20 @@ def listed(
 def send_and_wait(
     ctx: Context, session_id: str, event: NewEvent, actor: Actor, shown: Mapping[str, Any], wait_seconds: float | None
 ) -> None:
-    """Send a command and say so; with ``wait_seconds`` also what became of it. Raises CommandRefused, WaitTimeout."""
+    """Send a command and say so; with ``wait_seconds`` also what became of it. Raises CommandRefused, WaitTimeout, and
+    Conflict where an answer to the same question waits already: of two, the second one is in vain."""
     topic = topic_name(ctx.prefix, EVENTS)
     with closing(KafkaTransport(ctx.kafka)) as transport:
         count = transport.partitions(topic)
         number = partition_of(session_id, count)
         start = transport.bounds(topic, number).high
-        sent = Inbox(transport, prefix=ctx.prefix, blobs=Blobs(ctx.store)).send(session_id, event, actor=actor)
+        inbox = Inbox(transport, prefix=ctx.prefix, blobs=Blobs(ctx.store))
+        _check_first(inbox, session_id, event)
+        sent = inbox.send(session_id, event, actor=actor)
     record = {"session": session_id, **shown, "command_id": sent.command_id}
     if wait_seconds is None:
         emit(ctx, {**record, "state": "sent"})
-        note("sent; it waits for the session's writer")
+        note(f"sent; it waits for the session's writer: {_goes_on(session_id)}")
         return
     with Follower(ctx.kafka, topic, {number: start}) as follower:
         taken = taken_up(follower.poll, session_id, sent.command_id, count, wait_seconds)
@@ -154,6 +203,19 @@ def send_and_wait(
             wanted="a command that fits the session as it is",
             todo=f"see 'dalsegno event show {session_id} {taken.seq}'",
             command_id=sent.command_id,
+        )
+
+
+def _check_first(inbox: Inbox, session_id: str, event: NewEvent) -> None:
+    """Raises Conflict where a command about the same thing waits; one about the session itself may come again."""
+    subject = subject_of(event)
+    before = next((each for each in inbox.commands_of([session_id]).new() if subject and each.subject == subject), None)
+    if before is not None:
+        raise Conflict(
+            f"{subject} is answered already, by {before.actor.id} ({before.event_type}); that waits to be taken up",
+            wanted="one answer to a question: the first one counts",
+            todo=f"nothing was sent; {_goes_on(session_id)}, and if it refuses that answer, another one may be sent",
+            command_id=before.command_id,
         )
 
 
@@ -174,7 +236,7 @@ def taken_up(
     raise WaitTimeout(
         f"the session's writer did not take up command {command_id} within {seconds:g} s",
         wanted="a writer of the session that is alive",
-        todo="wait: the command stays in the inbox, and is taken up when the session goes on",
+        todo=f"the command stays in the inbox, and is taken up when the session goes on: {_goes_on(session_id)}",
         command_id=command_id,
     )
 

@@ -10,7 +10,17 @@ import click
 from dalsegno.cli.common import open_reader, who
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
-from dalsegno.cli.inbox_sending import listed, open_question, rows_by_id, send_and_wait, session_here, wait_option
+from dalsegno.cli.inbox_sending import (
+    asked_in,
+    check_in_time,
+    is_overdue,
+    listed,
+    open_question,
+    rows_by_id,
+    send_and_wait,
+    session_here,
+    wait_option,
+)
 from dalsegno.cli.times import moment
 from dalsegno.errors import Usage
 from dalsegno.log.json_values import strict_json
@@ -75,8 +85,9 @@ def answer(
         )
     content = None if decline else blob(text) if text is not None else _as_json(str(json_))
     with open_reader(ctx) as reader:
-        rows = rows_by_id(session_here(reader, session), _INPUTS)
-    request, _ = open_question(rows, request, session, "input")
+        found = session_here(reader, session)
+        request, row = open_question(rows_by_id(found, _INPUTS), request, session, "input")
+        check_in_time(found, "input", request, row)
     event = InputProvided(request_id=request, outcome="DECLINED" if decline else "ACCEPTED", content=content)
     shown = {"request": request, "answer": event.outcome.lower()}
     send_and_wait(ctx, session, event, Actor("USER", name or who()), shown, wait_seconds)
@@ -91,10 +102,13 @@ def _as_json(text: str) -> Any:
 
 
 def _shown(found: Found, request_id: str, row: InputRow, state: str | None) -> dict[str, Any]:
+    waits = row.status == "OPEN" and row.ttl_ms is not None
+    asked = asked_in(found, row.requested_seq) if waits else None
+    known = "overdue" if is_overdue(row, asked) else row.status.lower()
     return {
         "session": found.session_id,
         "request": request_id,
-        "state": state or row.status.lower(),
+        "state": state or known,
         "prompt": row.prompt,
         "requested_at": moment(row.requested_at),
         "ttl_ms": row.ttl_ms,

@@ -44,6 +44,11 @@ _PORT_OPTIONS = (
         metavar="SECONDS",
         help="How long to wait for people where nothing else is left to do (default: for ever); then exit code 6.",
     ),
+    click.option(
+        "--act-in-fork",
+        is_flag=True,
+        help="Go on also with a fork in which something is tried (debug, dataset, what-if): its tools really run.",
+    ),
 )
 """What carries out a session's decisions; the same for a new one and for one that goes on."""
 
@@ -76,6 +81,7 @@ def command(
     labels: tuple[str, ...],
     seed: int | None,
     wait_seconds: float | None,
+    act_in_fork: bool,
     **ports: Any,
 ) -> int:
     """Run WORKFLOW (a YAML file) as a session: decide, append, act, append, until it ends.
@@ -90,7 +96,7 @@ def command(
 
     named = [parse_label(each) for each in labels]
     given = None if session_id is None else whole_id(session_id)
-    return run_workflow(ctx, workflow, goal, given, named, seed, wait_seconds, ports)
+    return run_workflow(ctx, workflow, goal, given, named, seed, wait_seconds, ports, act_in_fork=act_in_fork)
 
 
 @click.command(
@@ -99,13 +105,16 @@ def command(
 @click.argument("session", shell_complete=complete_session)
 @port_options
 @pass_context
-def resume(ctx: Context, /, session: str, wait_seconds: float | None, **ports: Any) -> int:
+def resume(ctx: Context, /, session: str, wait_seconds: float | None, act_in_fork: bool, **ports: Any) -> int:
     """Go on with SESSION (its whole id), whose harness has ended: as 'dalsegno run', with the configuration in its log.
 
     What was under way is resolved once: models are asked again; a tool that may have had an effect, and honours no
     idempotency key, is not run again: its outcome is unknown until somebody hands in its receipt by
     'dalsegno tool receipt'.
+
+    A fork in which something is tried, such as 'dalsegno replay run --mode full' writes, is refused: with
+    --act-in-fork its tools and models really run.
     """
     from dalsegno.cli.running import resume_session
 
-    return resume_session(ctx, whole_id(session), wait_seconds, ports)
+    return resume_session(ctx, whole_id(session), wait_seconds, ports, act_in_fork=act_in_fork)

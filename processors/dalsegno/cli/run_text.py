@@ -84,7 +84,7 @@ def _short(value: Any) -> Any:
     return value
 
 
-def resume_line(ctx: Context, session_id: str, options: Options) -> list[str]:
+def resume_line(ctx: Context, session_id: str, options: Options, *, act_in_fork: bool = False) -> list[str]:
     """The command that goes on with a session."""
     given = {"--data": ctx.flags.get("data"), "--prefix": ctx.flags.get("prefix")}
     given["--bootstrap-servers"] = ctx.flags.get("kafka", {}).get("bootstrap_servers")
@@ -99,4 +99,4 @@ def resume_line(ctx: Context, session_id: str, options: Options) -> list[str]:
     for option, values in several.items():
         for each in values:
             line += [option, each]
-    return line
+    return line + ["--act-in-fork"] * act_in_fork

@@ -53,6 +53,8 @@ def run_workflow(
     seed: int | None,
     wait_seconds: float | None,
     ports: Mapping[str, Any],
+    *,
+    act_in_fork: bool,
 ) -> int:
     """Begin a session, or go on with it where it is in the log: the exit code. ``ports``: as of ``Options``."""
     options = Options(**ports)
@@ -67,13 +69,14 @@ def run_workflow(
         if past is not None and past.end is not None:
             return _ended_before(ctx, past, past.end, publisher)
         of_session = past.labels if past is not None and past.known else labels
-        running = Running(ctx, publisher, id_, opened, source, options, wait_seconds, of_session)
+        running = Running(ctx, publisher, id_, opened, source, options, wait_seconds, of_session, act_in_fork)
         if past is not None and past.known:
             note(f"session {id_} is in the log: it goes on, with the configuration it was begun with")
             running.check(past.configuration or pinned_here)
             return running.run(
                 resume(
-                    publisher, id_, clock=clock, documents=documents, seed=seed, source=source, after=running.see
+                    publisher, id_, clock=clock, documents=documents, seed=seed, source=source, after=running.see,
+                    act_in_fork=act_in_fork,
                 )
             )  # fmt: skip
         running.check(pinned_here)
@@ -86,7 +89,9 @@ def run_workflow(
         )  # fmt: skip
 
 
-def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, ports: Mapping[str, Any]) -> int:
+def resume_session(
+    ctx: Context, session_id: str, wait_seconds: float | None, ports: Mapping[str, Any], *, act_in_fork: bool
+) -> int:
     """Go on with a session: the exit code."""
     options = Options(**ports)
     opened = _open(options)
@@ -95,12 +100,15 @@ def resume_session(ctx: Context, session_id: str, wait_seconds: float | None, po
         past = read_past(publisher, session_id, source)
         if past.end is not None:
             return _ended_before(ctx, past, past.end, publisher)
-        running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds, past.labels)
+        running = Running(ctx, publisher, session_id, opened, source, options, wait_seconds, past.labels, act_in_fork)
         configuration = past.configuration
         if configuration is not None:
             running.check(configuration)
         return running.run(
-            resume(publisher, session_id, clock=opened.ports.clock, source=source, after=running.see)
+            resume(
+                publisher, session_id, clock=opened.ports.clock, source=source, after=running.see,
+                act_in_fork=act_in_fork,
+            )
         )  # fmt: skip
 
 
@@ -130,9 +138,10 @@ class Running:
         options: Options,
         wait_seconds: float | None,
         labels: Sequence[Label],
+        act_in_fork: bool,
     ) -> None:
         self._ctx, self._session_id, self._opened, self._wait = ctx, session_id, opened, wait_seconds
-        self._go_on = f"go on with: {shlex.join(resume_line(ctx, session_id, options))}"
+        self._go_on = f"go on with: {shlex.join(resume_line(ctx, session_id, options, act_in_fork=act_in_fork))}"
         self._teller = Teller(publisher, note)
         self._inbox = Inbox(publisher.transport, prefix=ctx.prefix, blobs=publisher.blobs)
         self._below = SubSessions(

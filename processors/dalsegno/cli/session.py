@@ -18,7 +18,7 @@ from dalsegno.cli.session_at import TIME_RULE, At, AtType, show_at
 from dalsegno.cli.session_cancel import cancel
 from dalsegno.cli.session_diff import diff
 from dalsegno.cli.session_export import export
-from dalsegno.cli.session_fork import fork
+from dalsegno.cli.session_fork import fork, parse_label
 from dalsegno.cli.session_lines import WORDS_CHARACTERS, beginning, json_event, json_step, mark, step_line
 from dalsegno.cli.session_step import step
 from dalsegno.cli.session_tail import tail
@@ -28,6 +28,7 @@ from dalsegno.errors import Usage
 from dalsegno.model.lifecycle import RULES
 from dalsegno.model.records import Event
 from dalsegno.projections.rows import SessionRow, SessionStatus
+from dalsegno.readers.datasets.choosing import Wanted, chosen, fits
 from dalsegno.readers.lineage import ancestors, forks_of
 from dalsegno.readers.sessions import (
     Found,
@@ -35,7 +36,6 @@ from dalsegno.readers.sessions import (
     Superseded,
     amendments,
     find_session,
-    list_sessions,
     newest,
     steps,
     superseded,
@@ -68,22 +68,33 @@ def command() -> None:
 
 @command.command("list", epilog="Example: dalsegno session list --status RUNNING --has approval")
 @click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
+@click.option("--workflow", metavar="NAME", help="Only sessions of this workflow.")
+@click.option(
+    "--label", "labels", metavar="KEY=VALUE", multiple=True, help="Only sessions with this label; repeatable."
+)
 @click.option("--has", type=click.Choice(list(_HAS)), multiple=True, help="Only sessions that have this; repeatable.")
 @click.option("--forks-of", "origin", metavar="SESSION", help="Only forks of this session, and forks of those.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many at most.")
 @pass_context
-def list_(ctx: Context, status: str | None, has: tuple[str, ...], origin: str | None, limit: int) -> None:
+def list_(
+    ctx: Context,
+    status: str | None,
+    workflow: str | None,
+    labels: tuple[str, ...],
+    has: tuple[str, ...],
+    origin: str | None,
+    limit: int,
+) -> None:
     """List sessions, those with the newest event first."""
-
-    def keep(row: SessionRow) -> bool:
-        return (status is None or row.status == status) and all(_HAS[name](row) for name in has)
-
+    pairs = tuple((label.key, label.value) for label in map(parse_label, labels))
+    wanted = Wanted(status=status, workflow=workflow, labels=pairs)
     with open_reader(ctx) as reader:
         if origin is None:
-            found = list_sessions(reader, limit, keep)
+            fitting = chosen(reader, wanted)
         else:
             forks = (fork for fork, _ in forks_of(find_session(reader, origin)))
-            found = newest((each for each in forks if keep(each.row)), limit)
+            fitting = (fork for fork in forks if fits(reader, fork, wanted))
+        found = newest((each for each in fitting if all(_HAS[name](each.row) for name in has)), limit)
         emit(ctx, [_list_row(each) for each in found], _LIST if origin is None else _LIST_OF_FORKS)
         say_positions(reader)
         if len(found) == limit:

@@ -17,11 +17,9 @@ _ID_CHARACTERS = 30
 
 
 def beginning(event: Event) -> tuple[str, str, str]:
-    """Seq, time and type, in their columns."""
-    seen = event.meta.get("occurred_at")
-    if seen is None:
-        seen = event.meta.get("recorded_at")
-    return f"{event.seq:>6}", in_column(seen), f"{visible(event.type):<22}"
+    """Seq, time and type, in their columns. The time is its writer's, which never falls and by which
+    ``--at TIME`` goes."""
+    return f"{event.seq:>6}", in_column(event.meta.get("recorded_at")), f"{visible(event.type):<22}"
 
 
 def event_line(event: Event, marks: Iterable[str] = ()) -> str:

@@ -14,7 +14,7 @@ from dalsegno.errors import BlobMissing
 from dalsegno.log.history import History, SessionRecords, SessionSource, StandingSource, understand
 from dalsegno.log.sender import Sender
 from dalsegno.model.events import Label
-from dalsegno.model.history import counting, events_along, gather, whole_history
+from dalsegno.model.history import counting, events_along, gather, is_fork, whole_history
 from dalsegno.model.lifecycle.state import ENDED
 from dalsegno.model.lifecycle.tables import STATUS_AFTER
 from dalsegno.model.records import Event
@@ -74,6 +74,8 @@ class Past:
     folded: int
     end: Event | None = None
     """The event by which it ended."""
+    purpose: str | None = None
+    """What it was forked for; None of a session that is no fork."""
 
     @property
     def started(self) -> bool:
@@ -125,6 +127,8 @@ def past_of(
         records = again._replace(placed=known)
     history = events_of(session_id, records, source)
     past = Past(session_id, bool(history), MemoryRows(), StoredContents(blobs), 0, end_of(history))
+    own = (event for event in history if event.session_id == session_id and is_fork(event))
+    past.purpose = next((event.body["purpose"] for event in own), None)
     _fold(past, history)
     return past
 

@@ -16,6 +16,7 @@ from dalsegno.log.recovery import OpenOperation, default_resolution
 from dalsegno.log.sender import Sender
 from dalsegno.log.session import Session
 from dalsegno.model.events import Blob, Label, Ref, SessionCreated, SessionStarted
+from dalsegno.model.forking import TRIALS
 from dalsegno.model.ids import Offset
 from dalsegno.model.lifecycle import config_set_digest
 from dalsegno.model.lifecycle.tables import STRICT
@@ -96,13 +97,16 @@ def resume(
     seed: int | None = None,
     source: SessionSource | None = None,
     after: After | None = None,
+    act_in_fork: bool = False,
     **options: Any,
 ) -> Conductor:
     """Take over a session that dalsegno orchestrates, where its history ends; its configuration is the one it pinned.
 
     Each operation that was under way is resolved once, in ``SessionRecovered``, as ``resolutions`` says. ``documents``
-    and ``seed`` are used only where it crashed before it started, for what was not pinned yet. ``options`` as of
-    ``Session``. Raises SessionMissing, Conflict (ended, or not of this kind), and what ``Session.resume`` does.
+    and ``seed`` are used only where it crashed before it started, for what was not pinned yet. ``act_in_fork``: also a
+    fork in which something is tried (``TRIALS``), whose tools and models then really run. ``options`` as of
+    ``Session``. Raises SessionMissing, Conflict (ended, such a fork, or not of this kind), and what
+    ``Session.resume`` does.
     """
     records_from = publisher.log_source() if source is None else source
     session = Session(publisher, session_id, source=records_from, **options)
@@ -112,7 +116,7 @@ def resume(
     def examine(records: SessionRecords, found: History) -> None:
         nonlocal past, resolved
         past = past_of(session_id, records, found, records_from, publisher.blobs)
-        _check_may_go_on(past, documents)
+        _check_may_go_on(past, documents, act_in_fork=act_in_fork)
         resolved = resolutions(past.rows)
 
     def resolution(operation: OpenOperation) -> str:
@@ -152,7 +156,7 @@ def start(conductor: Conductor, documents: Sequence[PinnedDocument], clock: Cloc
 _VERSIONS: Final = ("decider", "builder", "cel_engine")
 
 
-def _check_may_go_on(past: Past, documents: Sequence[PinnedDocument]) -> None:
+def _check_may_go_on(past: Past, documents: Sequence[PinnedDocument], *, act_in_fork: bool) -> None:
     if not past.known:
         raise SessionMissing(
             f"the log holds no session {past.session_id}",
@@ -163,6 +167,13 @@ def _check_may_go_on(past: Past, documents: Sequence[PinnedDocument]) -> None:
     if past.end is not None:
         found = f"ended by {past.end.type} at seq {past.end.seq}"
         raise _no(past.session_id, found, "begin another one, or fork it before its end")
+    if past.purpose in TRIALS and not act_in_fork:
+        raise Conflict(
+            f"session {past.session_id} is a fork for {past.purpose}, in which something is tried",
+            wanted="a session that is meant to act: tools and models of one that goes on really run",
+            todo="leave it as it is; if it is to act all the same, say --act-in-fork (in Python: act_in_fork=True)",
+            session_id=past.session_id,
+        )
     head, pinned = past.rows.head_row, past.pinned
     if head is None or head.profile != STRICT or (past.started and not pinned.keys() >= KINDS.keys()):
         raise _no(past.session_id, "decided by another program", "resume it with the harness that began it")

@@ -7,7 +7,7 @@ the fork, or something else happens.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dalsegno.model.history import ForkPoint, is_fork
 from dalsegno.model.lifecycle import MemoryOps, SessionState, inherit, judge
@@ -15,6 +15,9 @@ from dalsegno.model.lifecycle.state import ENDED, id_in
 from dalsegno.model.records import FIRST_SEQ, Event
 
 TURN_TYPE = "TurnStarted"
+TRIALS: Final = frozenset({"DEBUG", "DATASET", "WHAT_IF"})
+"""Purposes of forks in which something is tried: replays write such. Nobody waits for them, and without somebody's word
+they do not act on the world."""
 
 
 class Boundary(NamedTuple):

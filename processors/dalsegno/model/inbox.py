@@ -72,8 +72,13 @@ class Command:
     @property
     def subject(self) -> str:
         """The id of what the command is about; "" for the session itself."""
-        step = STEPS.get(self.event_type)
-        return "" if step is None or self.event is None else str(getattr(self.event, step.id_field))
+        return "" if self.event is None else subject_of(self.event)
+
+
+def subject_of(event: NewEvent) -> str:
+    """The id of what an event that is asked for is about; "" for the session itself."""
+    step = STEPS.get(event.TYPE)
+    return "" if step is None else str(getattr(event, step.id_field))
 
 
 @dataclass(frozen=True)

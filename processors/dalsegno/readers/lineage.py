@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from dalsegno.model.history import counting
+from dalsegno.model.forking import TRIALS
+from dalsegno.model.history import FORK_SEQ, counting, is_fork
 from dalsegno.model.records import Event
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import SESSIONS, Found
@@ -24,6 +25,15 @@ def ancestors(found: Found) -> list[Ancestor]:
     if found.row.forked_from is None:
         return []
     return [Ancestor(*place) for place in found.view.reads.ancestors(found.session_id)]
+
+
+def is_trial(found: Found) -> bool:
+    """Whether it is a fork in which something is tried (``TRIALS``), as replays write them. Of a fork one event is
+    read."""
+    if found.row.forked_from is None:
+        return False
+    forked = next(found.view.reads.path(found.session_id, after=FORK_SEQ - 1, limit=1), None)
+    return forked is not None and is_fork(forked) and forked.body["purpose"] in TRIALS
 
 
 def forks_of(found: Found) -> Iterator[tuple[Found, int]]:

@@ -51,6 +51,12 @@ def commands(log: MemoryLog, session: str = "s-1") -> list[Command]:
     return Inbox(log.connect(), prefix=PREFIX).commands_of([session]).new()
 
 
+def take_out(log: MemoryLog) -> None:
+    """The session's writer refused what waited."""
+    for command in commands(log):
+        Inbox(log.connect(), prefix=PREFIX).take_out(command)
+
+
 def one(log: MemoryLog) -> Any:
     (command,) = commands(log)
     assert command.event is not None, command.problem
@@ -68,7 +74,10 @@ def test_c37_an_answer_without_an_id_is_refused_while_more_than_one_waits(
     out, err = say(
         "approval", "grant", "s-1", SECOND, "--scope", "rule", "--reason", "fine", "--as", "maria", "-o", "json"
     )
-    assert err == "sent; it waits for the session's writer\n"
+    assert err == (
+        "sent; it waits for the session's writer: where no harness of the session runs, 'dalsegno session resume s-1' "
+        "goes on with it\n"
+    )
     (command,) = commands(log)
     assert json.loads(out) == {
         "session": "s-1", "approval": SECOND, "answer": "grant", "command_id": command.command_id, "state": "sent",
@@ -90,7 +99,7 @@ def test_c37_an_answer_without_an_id_is_taken_when_exactly_one_waits(house: Hous
 
 
 def test_c38_what_was_answered_and_is_not_taken_up_shows(house: House, say: Say) -> None:
-    house.shard(builder_of(FIRST, SECOND, ttl_ms=5000).records)
+    house.shard(builder_of(FIRST, SECOND).records)
     say("approval", "grant", "s-1", FIRST)
     out, _ = say("approval", "list", "-o", "json")
     assert {row["approval"]: row["state"] for row in json.loads(out)} == {
@@ -111,6 +120,92 @@ def test_lists_show_what_waits_and_with_all_what_does_not(house: House, say: Say
     }  # fmt: skip
     assert json.loads(say("input", "list", "-o", "json")[0]) == []
     assert "no session 's'" in say("approval", "list", "--session", "s", code=4)[1]
+
+
+def test_an_approver_sees_what_is_to_be_approved_and_why(house: House, say: Say) -> None:
+    builder = builder_of()
+    for call, view in (
+        ("c0", b'{"arguments":{"to":"ACME","cents":90000},"tool":"send_wire","why":"above 500.00 (rule ask)"}'),
+        ("c1", b'{"sql":"drop \x1b[31m"}'),  # of another harness: whatever it shows
+        ("c2", b'{"sql": "' + b"x" * 2000 + b'"}'),
+        ("c3", None),
+    ):
+        builder.append("ToolCallRequested", tool_call_id=call, name="send_wire", effect="WRITE")
+        builder.append(
+            "ApprovalRequested", approval_id=f"{call}/a1", subject="TOOL_CALL", subject_id=call,
+            view=None if view is None else blob(view),
+        )  # fmt: skip
+    house.shard(builder.records)
+    rows = {row["approval"]: row for row in json.loads(say("approval", "list", "-o", "json")[0])}
+    assert [rows["c0/a1"][name] for name in ("tool", "arguments", "why", "seq")] == [
+        "send_wire", '{"to": "ACME", "cents": 90000}', "above 500.00 (rule ask)", len(builder.records) - 6,
+    ]  # fmt: skip
+    assert (rows["c1/a1"]["tool"], rows["c1/a1"]["why"]) == ("send_wire", None)
+    assert len(rows["c2/a1"]["arguments"]) == 500
+    assert (rows["c3/a1"]["tool"], rows["c3/a1"]["arguments"]) == ("send_wire", None)
+    text, _ = say("approval", "list")
+    assert '{"to": "ACME", "cents": 90000}' in text
+    assert "above 500.00 (rule ask)" in text
+    assert "\x1b" not in text
+
+
+def test_a_second_answer_is_not_sent_while_the_first_one_waits(house: House, say: Say, log: MemoryLog) -> None:
+    house.shard(builder_of(FIRST, SECOND).records)
+    say("approval", "grant", "s-1", FIRST, "--as", "maria")
+    for command in (["grant", "--as", "otto"], ["deny"]):
+        _, err = say("approval", command[0], "s-1", FIRST, *command[1:], code=5)
+        assert f"{FIRST} is answered already, by maria (ApprovalGranted)" in err
+        assert "'dalsegno session resume s-1'" in err
+    assert one(log).approval_id == FIRST
+    say("approval", "deny", "s-1", SECOND)
+    for _ in range(2):  # a cancel is no answer
+        say("session", "cancel", "s-1", "--reason", "r")
+    take_out(log)
+    say("approval", "deny", "s-1", FIRST)
+    assert one(log).approval_id == FIRST
+
+
+def test_what_comes_too_late_is_not_sent_and_the_question_is_listed_as_overdue(
+    house: House, say: Say, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = builder_of(FIRST, ttl_ms=5000, on_expiry="DENY")
+    recorded_at = builder.records[-1].event.meta["recorded_at"]  # type: ignore[union-attr]
+    builder.append("InputRequested", request_id="q", prompt=blob(b"which?"), ttl_ms=5000)
+    house.shard(builder.records)
+    _, err = say("approval", "grant", "s-1", FIRST, code=5)
+    assert f"approval {FIRST} is overdue: it waited for 5000 ms" in err
+    say("approval", "deny", "s-1", code=5)
+    assert "input q is overdue" in say("input", "answer", "s-1", "--text", "x", code=5)[1]
+    assert commands(log) == []
+    for what in ("approval", "input"):
+        assert [row["state"] for row in json.loads(say(what, "list", "-o", "json")[0])] == ["overdue"], what
+    monkeypatch.setattr(inbox_sending, "now", lambda: recorded_at + 5_000_000)
+    assert [row["state"] for row in json.loads(say("approval", "list", "-o", "json")[0])] == ["open"]
+    say("approval", "grant", "s-1", FIRST)
+    monkeypatch.setattr(inbox_sending, "now", lambda: recorded_at + 5_000_001)
+    (row,) = json.loads(say("approval", "list", "-o", "json")[0])
+    assert row["state"] == "answered, not yet taken up", "it came in time"
+
+
+def test_forks_in_which_something_is_tried_are_listed_only_where_they_are_asked_for(house: House, say: Say) -> None:
+    """Nobody waits for an answer to a replay's question, and it looks like live work."""
+    builder = builder_of()
+    fork = builder.fork(len(builder.records), "f")
+    builder.append("ApprovalRequested", approval_id=FIRST, subject="TOOL_CALL", subject_id="c")
+    fork.append("ApprovalRequested", approval_id=SECOND, subject="TOOL_CALL", subject_id="c")
+    fork.append("InputRequested", request_id="q", prompt=blob(b"which?"))
+    fork.append("ToolCallRequested", tool_call_id="c", name="t", effect="WRITE")
+    fork.append("ToolCallAuthorized", tool_call_id="c", basis="SIMULATED")
+    fork.append("ToolCallStarted", tool_call_id="c", attempt=1)
+    house.shard([*builder.records, *fork.records])
+    for what, own, of_fork in (("approval", ["s-1"], "s-1~f"), ("input", [], "s-1~f"), ("tool", [], "s-1~f")):
+        out, err = say(what, "list", "-o", "json")
+        assert [row["session"] for row in json.loads(out)] == own, what
+        assert "not shown: those of 1 fork for debug, dataset or what-if" in err, what
+        for more in (["--all"], ["--session", of_fork]):
+            out, err = say(what, "list", "-o", "json", *more)
+            assert of_fork in {row["session"] for row in json.loads(out)}, (what, more)
+            assert "not shown" not in err, (what, more)
 
 
 def test_a_list_is_given_though_the_inbox_cannot_be_read(
@@ -177,8 +272,9 @@ def test_an_input_is_listed_and_answered(house: House, say: Say, log: MemoryLog)
     assert event.content is not None
     assert (event.content.inline, event.content.media_type) == (b'{"file": 1}', "application/json")
     assert json.loads(say("input", "list", "-o", "json")[0])[0]["state"] == "answered, not yet taken up"
+    take_out(log)
     say("input", "answer", "s-1", "--decline")
-    assert [each.event.outcome for each in commands(log)] == ["ACCEPTED", "DECLINED"]  # type: ignore[union-attr]
+    assert one(log).outcome == "DECLINED"
 
 
 def test_a_session_is_cancelled_unless_it_has_ended(house: House, say: Say, log: MemoryLog) -> None:
@@ -260,6 +356,7 @@ def test_a_wait_that_is_in_vain_says_that_the_command_stays() -> None:
     with pytest.raises(WaitTimeout, match="did not take up command c within 0") as caught:
         taken_up(lambda _: [], "s", "c", 1, 0.01)
     assert "stays in the inbox" in caught.value.todo
+    assert "'dalsegno session resume s'" in caught.value.todo
 
 
 def test_what_is_no_event_of_the_session_is_passed_over() -> None:

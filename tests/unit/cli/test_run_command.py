@@ -13,6 +13,7 @@ from dalsegno import events
 from dalsegno.cli import run_text, running
 from dalsegno.cli.context import Context
 from dalsegno.cli.frame import run
+from dalsegno.errors import Conflict
 from dalsegno.harness.opening import Options
 from dalsegno.harness.past import StoredContents
 from dalsegno.harness.sessions import resume
@@ -111,6 +112,8 @@ def test_the_command_that_goes_on_has_all_that_this_one_was_given() -> None:
         "dalsegno", "--data", "d", "--bootstrap-servers", "k:1", "session", "resume", "s-1", "--tools", "a b.py",
         "--provider", "m=scripted:s.yaml", "--reporter", "t=program:make test", "--files", "f",
     ]  # fmt: skip
+    again = run_text.resume_line(context(), "s-1~f", Options(), act_in_fork=True)
+    assert again == ["dalsegno", "session", "resume", "s-1~f", "--act-in-fork"]
 
 
 def test_a_wrong_workflow_is_refused_before_any_broker_is_asked(
@@ -141,6 +144,33 @@ def test_what_tools_print_is_not_among_the_data(
     assert json.loads(out)["result"] == "done"
     assert "printed at the beginning" in err
     assert "printed by a call" in err
+
+
+def test_a_fork_in_which_something_is_tried_runs_no_tool_unless_it_is_to_act(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.yaml").write_text(PRINTING_WORKFLOW)
+    Path("s.yaml").write_text("[{calls: [{name: loud}]}, {text: done}]")
+    Path("tools.py").write_text(PRINTING_TOOLS)
+    publisher = memory_publisher()
+    monkeypatch.setattr(running, "_publisher", lambda _: nullcontext(publisher))
+    monkeypatch.setattr(running, "shard_source", lambda _: None)
+    ports = ("--tools", "tools.py", "--provider", "scripted:s.yaml")
+    assert run(["run", "w.yaml", "--goal", "g", "--session", "s-1", *ports]) == 0
+    for suffix, command in (
+        ("a", ["session", "resume", "s-1~a"]),
+        ("b", ["run", "w.yaml", "--goal", "g", "--session", "s-1~b"]),
+    ):
+        first = next(event.seq for event in publisher.events("s-1") if event.type == "TurnStarted")
+        publisher.fork("s-1", first, purpose="WHAT_IF", suffix=suffix).close()
+        capsys.readouterr()
+        assert run([*command, *ports]) == Conflict.exit_code
+        err = capsys.readouterr().err
+        assert f"session s-1~{suffix} is a fork for WHAT_IF" in err
+        assert "printed by a call" not in err
+        assert run([*command, *ports, "--act-in-fork"]) == 0
+        assert "printed by a call" in capsys.readouterr().err
 
 
 def test_an_event_is_told_when_the_log_has_acknowledged_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,35 @@ def test_every_form_of_output_says_the_same(house: House, say: Say) -> None:
     assert say("-o", "none", "session", "list")[0] == ""
 
 
+def test_sessions_are_listed_by_workflow_and_labels(house: House, say: Say) -> None:
+    def label(key: str, value: str) -> dict[str, str]:
+        return {"key": key, "value": value}
+
+    records, forks = list[Written](), list[Written]()
+    for name, workflow, labels in (
+        ("a", "triage", [label("team", "support"), label("shift", "day")]),
+        ("b", "triage", [label("team", "sales")]),
+        ("c", "coding", [label("team", "support")]),
+    ):
+        builder = SessionBuilder(name, profile="OBSERVED")
+        builder.append("SessionCreated", profile="OBSERVED", workflow_name=workflow, labels=labels)
+        records += builder.records
+        forks += builder.fork(1, "f").records
+    house.shard([*records, *forks])
+
+    def listed(*options: str) -> set[str]:
+        return {row["session"] for row in json.loads(say("-o", "json", "session", "list", *options)[0])}
+
+    assert listed("--workflow", "triage") == {"a", "b"}
+    assert listed("--label", "team=support") == {"a", "c"}
+    assert listed("--label", "team=support", "--label", "shift=day") == {"a"}
+    assert listed("--label", "team=support", "--workflow", "coding", "--limit", "1") == {"c"}
+    assert listed("--label", "team=support", "--has", "held") == set()
+    assert listed("--forks-of", "a", "--workflow", "demo") == {"a~f"}
+    assert listed("--forks-of", "a", "--workflow", "triage") == set()
+    say("session", "list", "--label", "team", code=2)
+
+
 def test_a_session_is_found_by_a_beginning_and_as_the_last(house: House, say: Say) -> None:
     early, late = SessionBuilder("abc-1").begin(), SessionBuilder("abd-2").begin()
     message(late, "later")
@@ -222,6 +251,23 @@ def at(hour: int, record: Written) -> Written:
     micros = hour * 3_600_000_000
     fields = {name: value for name, value in record.event.body.items() if name != "meta"}
     return write(record.event.type, {**record.event.meta, "recorded_at": micros, "occurred_at": micros}, fields)
+
+
+def test_the_time_of_a_line_is_the_one_by_which_a_time_finds_the_event(house: House, say: Say) -> None:
+    """A producer says of late things when they happened: in the column times would run backwards."""
+    hour = 3_600_000_000
+    builder = SessionBuilder("s-1", profile="OBSERVED")
+    builder.append("SessionCreated", profile="OBSERVED", meta={"recorded_at": 2 * hour, "occurred_at": 2 * hour})
+    builder.append("NoteRecorded", kind="late", meta={"recorded_at": 3 * hour, "occurred_at": hour})
+    builder.append("NoteRecorded", kind="none", meta={"recorded_at": 4 * hour, "occurred_at": None})
+    house.shard(builder.records)
+    lines = say("session", "show", "s-1")[0].partition("\n\n")[2].splitlines()
+    times = [line.split()[1] for line in lines]
+    assert times == [f"1970-01-01T0{each}:00:00.000" for each in (2, 3, 4)]
+    for seq, shown in enumerate(times, 1):
+        _, err = say("session", "show", "s-1", "--at", f"{shown}Z")
+        assert f"seq {seq}, the last event before" in err
+    assert f'"occurred_at": {hour}' in say("session", "show", "s-1", "--detailed")[0]
 
 
 def test_amendments_say_what_was_amended_by_whom_when_and_why(house: House, say: Say) -> None:

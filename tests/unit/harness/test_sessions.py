@@ -210,7 +210,7 @@ def test_a_content_that_is_too_large_for_an_event_comes_from_the_store(tmp_path:
 def test_a_fork_goes_on_from_the_prefix_that_it_takes_over(tmp_path: Path) -> None:
     process = paying(tmp_path).process()
     process.begin()
-    fork = process.publisher.fork(SESSION, purpose="WHAT_IF", suffix="f")
+    fork = process.publisher.fork(SESSION, purpose="RECOVERY", suffix="f")
     fork.close()
     conductor = resume(process.publisher, fork.session_id, clock=process.world.clock)
     assert process._live(conductor, 0.0).why == "ENDED"
@@ -218,3 +218,31 @@ def test_a_fork_goes_on_from_the_prefix_that_it_takes_over(tmp_path: Path) -> No
     assert outcome(whole)["end"] == ("SUCCESS", b"done", [])
     assert whole[0].session_id == SESSION
     assert whole[-1].session_id == fork.session_id
+
+
+@pytest.mark.parametrize("purpose", ["WHAT_IF", "DATASET", "DEBUG"])
+def test_a_fork_in_which_something_is_tried_acts_only_where_somebody_says_so(tmp_path: Path, purpose: Any) -> None:
+    process = paying(tmp_path).process()
+    process.begin()
+    with process.publisher.fork(SESSION, purpose=purpose, suffix="f") as fork:
+        pass
+    before = len(history(process.publisher, fork.session_id))
+    with pytest.raises(Conflict, match=f"is a fork for {purpose}") as refused:
+        resume(process.publisher, fork.session_id, clock=process.world.clock)
+    assert "--act-in-fork" in refused.value.todo
+    assert len(history(process.publisher, fork.session_id)) == before, "not even a recovery is written"
+    conductor = resume(process.publisher, fork.session_id, clock=process.world.clock, act_in_fork=True)
+    assert process._live(conductor, 0.0).why == "ENDED"
+
+
+def test_a_fork_of_a_trial_that_is_to_go_on_goes_on(tmp_path: Path) -> None:
+    """What counts is what the fork itself is for."""
+    process = paying(tmp_path).process()
+    process.begin()
+    with process.publisher.fork(SESSION, purpose="WHAT_IF", suffix="f") as tried:
+        pass
+    conductor = resume(process.publisher, tried.session_id, clock=process.world.clock, act_in_fork=True)
+    assert process._live(conductor, 0.0).why == "ENDED"
+    with process.publisher.fork(tried.session_id, purpose="RETRY", suffix="g") as fork:
+        pass
+    resume(process.publisher, fork.session_id, clock=process.world.clock)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from heapq import nlargest
 from typing import NamedTuple
 
-from dalsegno.projections.rows import SessionRow
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import Found, all_rows, find_session, steps
 
@@ -31,18 +30,22 @@ def chosen(reader: LocalReader, wanted: Wanted) -> Iterator[Found]:
         candidates: Iterator[Found] = iter([named[id] for id in sorted(named)])
     else:
         candidates = (Found(*each, view) for view in reader.views().values() for each in all_rows(view))
-    fitting = (found for found in candidates if _fits(found.row, wanted) and _is_labelled(reader, found, wanted))
+    fitting = (found for found in candidates if fits(reader, found, wanted))
     if wanted.limit is None:
         return fitting
     newest = nlargest(wanted.limit, fitting, key=lambda found: (found.row.last_event_at or 0, found.session_id))
     return iter(sorted(newest, key=lambda found: found.session_id))
 
 
-def _fits(row: SessionRow, wanted: Wanted) -> bool:
+def fits(reader: LocalReader, found: Found, wanted: Wanted) -> bool:
+    """Whether what is wanted of a session holds of this one, but for ``ids`` and ``limit``. For labels an event is
+    read."""
+    row = found.row
     return (
         wanted.status in (None, row.status)
         and wanted.verdict in (None, row.verdict)
         and wanted.workflow in (None, row.workflow_name)
+        and _is_labelled(reader, found, wanted)
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+from dalsegno.model.forking import TRIALS
 from dalsegno.readers.datasets.chat import Message
 from dalsegno.readers.datasets.context import Contexts, Seen
 from dalsegno.readers.datasets.history import Answer, Asked, History, Told
@@ -19,8 +20,7 @@ from dalsegno.replay.serving import EXACT, INEXACT, served_as
 
 RECORDED: Final = "recorded"
 RERUN: Final = "rerun"
-_RERUNS: Final = frozenset({"DEBUG", "DATASET", "WHAT_IF"})
-"""Purposes of forks whose answers are re-runs; the others go on from where their parent was left."""
+"""Of forks in which something is tried; the others go on from where their parent was left."""
 
 
 class Row(NamedTuple):
@@ -110,7 +110,7 @@ class _Rows:
     def _is_rerun(self, told: Told) -> bool:
         forked = self._history.forked
         purpose = None if forked is None or not forked.own else forked.event.body["purpose"]
-        return purpose in _RERUNS and not _origin(told)
+        return purpose in TRIALS and not _origin(told)
 
     def _of_session(self) -> dict[str, Any]:
         created, forked = self._history.created, self._history.forked
