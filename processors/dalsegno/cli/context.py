@@ -48,9 +48,11 @@ class Context:
         """The Kafka to talk to; starts the embedded broker if no other is configured."""
         servers = self.settings.kafka.bootstrap_servers
         if self.embedded:
+            from dalsegno.cli.output import note
             from dalsegno.log.embedded import start
 
-            servers = start(self.data, java=self.settings.java)
+            # Told, for it stays when the command has ended, and in another folder it is another broker.
+            servers = start(self.data, java=self.settings.java, announce=note)
         return KafkaConfig(bootstrap_servers=servers, options=dict(self.settings.kafka.options))
 
 

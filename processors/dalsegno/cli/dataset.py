@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,10 +13,11 @@ from dalsegno.cli.choosing import choosing
 from dalsegno.cli.common import open_reader
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
-from dalsegno.cli.output import emit, note
+from dalsegno.cli.output import emit, note, visible_lines
 from dalsegno.errors import NotFound, Usage
 from dalsegno.log.redaction import Redactor
 from dalsegno.readers.datasets.build import INFERENCE, PAIRS, SESSION, Form, build
+from dalsegno.readers.datasets.card import as_text
 from dalsegno.readers.datasets.choosing import Wanted
 from dalsegno.readers.datasets.folder import JSONL, PARQUET, read_folder
 from dalsegno.readers.datasets.splits import Splits, parse_shares
@@ -85,7 +88,7 @@ def build_(
     with open_reader(ctx) as reader:
         card = build(reader, Blobs(ctx.store), wanted, form, output, tell)
         say_positions(reader)
-    emit(ctx, card)
+    _print(ctx, card)
 
 
 @command.command("show", epilog="Example: dalsegno dataset show accepted")
@@ -93,7 +96,14 @@ def build_(
 @pass_context
 def show(ctx: Context, folder: Path) -> None:
     """Print the card of the data set in DIR. Exit code 3 if a file is not what the card says."""
-    emit(ctx, read_folder(folder))
+    _print(ctx, read_folder(folder))
+
+
+def _print(ctx: Context, card: Mapping[str, Any]) -> None:
+    if ctx.output == "text":
+        click.echo(visible_lines(as_text(card)), nl=False)
+    else:
+        emit(ctx, card)
 
 
 def _rules(file: Path) -> Redactor:

@@ -19,7 +19,7 @@ from dalsegno.cli.context import Context
 from dalsegno.cli.logs import configure_logging
 from dalsegno.cli.output import note
 from dalsegno.cli.times import ISO, RAW, RELATIVE
-from dalsegno.errors import DalsegnoError, DiskFull, Usage
+from dalsegno.errors import DalsegnoError, DiskFull, TopicMissing, Usage
 from dalsegno.settings import load_settings
 
 
@@ -96,6 +96,15 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         _take_output_behind(command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TopicMissing as error:
+            given = ctx.find_object(Context)
+            if given is not None and given.embedded:  # another folder has another broker, with other topics
+                error.found += f", in the embedded broker of the data folder {given.data.absolute()}"
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

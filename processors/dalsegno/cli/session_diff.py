@@ -86,7 +86,7 @@ def _print(found: tuple[Found, Found], compared: SessionDiff) -> None:
     for side, each, events in zip("AB", found, compared.events, strict=True):
         row = each.row
         origin = f", fork of {row.forked_from} at {row.forked_at_seq}" if row.forked_from is not None else ""
-        click.echo(visible(f"{side}  {each.session_id}  {row.status}, {events} events{origin}"))
+        click.echo(visible(f"{side}  {each.session_id}  {row.status}, {events} events compared{origin}"))
     kinds = ", ".join(f"{number} {kind.replace('-', ' ')}" for kind, number in compared.kinds.items() if number)
     click.echo(f"   {compared.same} the same{f', {kinds}' if kinds else ', nothing else'}")
     if not compared.changes:

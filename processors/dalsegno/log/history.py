@@ -24,6 +24,8 @@ log = logging.getLogger("dalsegno.log")
 
 STALL_SECONDS = 60.0
 SCHEMA_TIMEOUT_SECONDS = 30.0
+# So many records take about a second at the worst; whoever waits longer should learn why.
+SLOW_READ_RECORDS = 10_000
 
 # A writer goes on past these: what stands behind the break was never acknowledged as following it, or was fenced.
 _WRITER_GOES_ON = frozenset({GAP, BROKEN_CHAIN, EPOCH_BELOW})
@@ -103,7 +105,8 @@ def read_family(
 
 
 class PartitionSource:
-    """Reads the session's partition from its start: right everywhere, and slow on a large log, so it says so."""
+    """Reads the session's partition from its start: right everywhere, and slow on a large log, so it says so: loudly
+    where it was."""
 
     def __init__(self, transport: Transport, prefix: str, topic: str, partitions: int, schemas: SchemaSet) -> None:
         self._transport, self._prefix, self._topic = transport, prefix, topic
@@ -117,7 +120,8 @@ class PartitionSource:
             family = read_family(self._transport, self._topic, partition, root, None, up_to)
             # A fork's ancestors are asked for next, and they are in the same stretch.
             self._read = {(root, up_to): family}
-            log.warning(
+            log.log(
+                logging.INFO if family.records_read < SLOW_READ_RECORDS else logging.WARNING,
                 "session_read_from_log_start",
                 extra={"session_id": session_id, "partition": partition, "records": family.records_read},
             )

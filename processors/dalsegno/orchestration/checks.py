@@ -263,7 +263,10 @@ def _most(document: str, path: Path, members: Sequence[Any], most: int) -> Itera
 def _known(document: str, path: Path, kind: str, name: str, known: Iterable[str]) -> Iterator[Problem]:
     names = list(known)
     if name not in names:
-        yield Problem(document, path, f"there is no {kind} {name!r}", likely(name, names) or f"a {kind}: there is none")
+        wanted = likely(name, names) or f"a {kind}: there is none"
+        if kind == "tool":  # the only ones that also come from outside of the documents
+            wanted += "; declare it, or give --tools (in Python load(..., tools=...))"
+        yield Problem(document, path, f"there is no {kind} {name!r}", wanted)
 
 
 def _compiles(document: str, path: Path, text: str, inputs: cel.Inputs) -> Iterator[Problem]:

@@ -70,7 +70,7 @@ class Seen:
             return False
         self.calls += 1
         facts = call.facts
-        empty = {"stage": not call.stage, "labels": not call.labels, "effect": facts.effect == "UNKNOWN",
+        empty = {"stage": not call.stage, "labels": not call.labelled, "effect": facts.effect == "UNKNOWN",
                  "risk": facts.risk == "UNKNOWN"}  # fmt: skip
         self._missing.update(name for name, is_empty in empty.items() if is_empty)
         return True

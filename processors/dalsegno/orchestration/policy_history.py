@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from dalsegno.model.lifecycle.state import bounded
+from dalsegno.model.lifecycle.tables import STRICT
 from dalsegno.model.records import Event
 from dalsegno.orchestration.canonical import canonical, read_arguments
 from dalsegno.orchestration.documents import Decision
@@ -32,7 +33,9 @@ _BEFORE_POLICY: Final = ("INVALID_ARGUMENTS", "UNKNOWN_TOOL", "LIMIT")
 
 
 class RecordedCall(NamedTuple):
-    """``decision``, ``input_digest``: of the first evaluation that was recorded. ``unfit``: no policy is asked."""
+    """``decision``, ``input_digest``: of the first evaluation that was recorded. ``unfit``: no policy is asked.
+    ``labelled``: that there are no labels is known, or there are some; another harness may have had ones that its
+    recording lacks."""
 
     session_id: str
     call_id: str
@@ -40,6 +43,7 @@ class RecordedCall(NamedTuple):
     facts: CallFacts
     stage: str | None
     labels: Mapping[str, str]
+    labelled: bool
     session: Mapping[str, int]
     then: Then
     unfit: Unfit | None = None
@@ -104,12 +108,13 @@ class _Call:
         head = rows.head_row or Head()
         self.stage = head.stage_name if head.stage else None
         self.labels = dict(head.labels)
+        self.labelled = bool(head.labels) or head.profile == STRICT
         self.session = {"turns": head.turns, "tool_calls": head.tool_calls, "tokens": head.tokens}
 
     def ended(self, then: Then) -> RecordedCall:
         return RecordedCall(
-            self.event.session_id, self.id, self.event.seq, self.facts, self.stage, self.labels, self.session,
-            then, self.unfit, self.decision, self.input_digest,
+            self.event.session_id, self.id, self.event.seq, self.facts, self.stage, self.labels, self.labelled,
+            self.session, then, self.unfit, self.decision, self.input_digest,
         )  # fmt: skip
 
     def unended(self) -> RecordedCall:
@@ -125,7 +130,7 @@ def _is_readable(arguments: bytes) -> bool:
 
 
 def _erased(event: Event) -> RecordedCall:
-    return RecordedCall(event.session_id, "", event.seq, CallFacts("", b""), None, {}, {}, "open", "ERASED")
+    return RecordedCall(event.session_id, "", event.seq, CallFacts("", b""), None, {}, False, {}, "open", "ERASED")
 
 
 def _call_id(event: Event) -> str | None:

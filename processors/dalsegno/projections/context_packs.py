@@ -133,6 +133,9 @@ class Assembled(NamedTuple):
 def assembled(pack_id: str, row_of: Callable[[RowId], ContextPackRow | None]) -> Assembled:
     """A pack as the model was shown it: its base's items without those removed, each added one put in at its position.
 
+    An added one that the base holds is that one changed, and moves: it stands once, as in
+    ``orchestration.context.resulting``.
+
     ``row_of``: the session's rows of this projection. A fork that goes on from a pack of its parent has no row of it:
     then it is missing, and nothing is guessed.
     """
@@ -148,10 +151,10 @@ def assembled(pack_id: str, row_of: Callable[[RowId], ContextPackRow | None]) ->
         wanted, below = pack.base_pack_id, pack.seq
     items: list[ContextPackRow] = []
     for id, pack in reversed(steps):
-        if pack.removed:
-            gone = {row.item_id for row in _members(row_of, (id, REMOVED), pack.removed)}
-            items = [item for item in items if item.item_id not in gone]
-        for added in sorted(_members(row_of, (id, ITEM), pack.added), key=_place):
+        put_in = sorted(_members(row_of, (id, ITEM), pack.added), key=_place)
+        gone = {row.item_id for row in (*_members(row_of, (id, REMOVED), pack.removed), *put_in)}
+        items = [item for item in items if item.item_id not in gone]
+        for added in put_in:
             items.insert(_place(added), added)
     return Assembled(items)
 

@@ -36,6 +36,14 @@ def test_a_data_set_is_built_and_shown(say: Say, tmp_path: Path) -> None:
     assert "is not what the card says" in say("dataset", "show", str(target), code=3)[1]
 
 
+def test_people_read_lines(say: Say, tmp_path: Path) -> None:
+    target = tmp_path / "set"
+    out, _ = say("dataset", "build", "--split", "100/0/0", "--output", str(target))
+    assert out == (target / "card.md").read_text("utf-8") == say("dataset", "show", str(target))[0]
+    assert "1 rows from 1 of 1 chosen sessions" in out
+    assert "{" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -45,6 +53,8 @@ def test_a_data_set_is_built_and_shown(say: Say, tmp_path: Path) -> None:
         (["--redact", "missing.json"], 4, "there is no file missing.json"),
         (["--verdict", "REJECT"], 4, "no session is chosen"),
         (["s-9"], 4, "no session 's-9'"),
+        (["--pairs", "rerun"], 4, "no answer of theirs was asked for again"),
+        (["--pairs", "rerun"], 4, "choose the forks too"),
     ],
 )
 def test_what_cannot_be_built_says_why_and_leaves_nothing(

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ import pytest
 
 from dalsegno import errors
 from dalsegno.cli import frame, note_missing
+from dalsegno.cli.context import Context
 from dalsegno.cli.frame import COMMANDS, cli, run
 from dalsegno.cli.logs import configure_logging
 
@@ -64,7 +66,8 @@ def raising(error: BaseException) -> Callable[[], Any]:
 def test_every_error_ends_with_its_own_code_and_says_what_to_do(
     kind: type[errors.DalsegnoError], ending: Callable[..., tuple[int, str, str]]
 ) -> None:
-    code, out, err = ending(raising(kind("this was found", wanted="that", todo="do so", partition=3)))
+    error = kind("this was found", wanted="that", todo="do so", partition=3)
+    code, out, err = ending(raising(error), "--bootstrap-servers", "kafka-1:9092")
     assert code == kind.exit_code
     assert code in EXIT_CODES
     assert (out, err) == ("", "error: this was found; wanted: that; to do: do so\n")
@@ -90,6 +93,31 @@ def test_other_ends(error: BaseException, code: int, said: str, ending: Callable
     assert (found, out) == (code, "")
     assert said in err
     assert ("Traceback" in err) == (code == 70)
+
+
+def test_a_topic_that_is_missing_in_an_embedded_broker_is_told_with_its_folder(
+    tmp_path: Path, ending: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Whoever went to another folder has another broker, in which nothing is."""
+    code, _, err = ending(raising(errors.TopicMissing("no topic", todo="apply")))
+    assert code == errors.TopicMissing.exit_code
+    assert err == f"error: no topic, in the embedded broker of the data folder {tmp_path / '.dalsegno'}; to do: apply\n"
+    assert "other" in ending(raising(errors.TopicMissing("no topic")), "--data", "other")[2]
+
+
+def test_a_broker_that_a_command_starts_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Callable[..., tuple[int, str, str]]
+) -> None:
+    def start(data: Path, *, announce: Callable[[str], None], **_: Any) -> str:
+        announce(f"starting for {data.absolute()}")
+        return "127.0.0.1:1"
+
+    monkeypatch.setattr("dalsegno.log.embedded.start", start)
+
+    def use() -> None:
+        assert click.get_current_context().find_object(Context).kafka.bootstrap_servers == "127.0.0.1:1"
+
+    assert ending(use) == (0, "", f"starting for {tmp_path / '.dalsegno'}\n")
 
 
 def test_what_a_command_returns_is_its_code(ending: Callable[..., tuple[int, str, str]]) -> None:

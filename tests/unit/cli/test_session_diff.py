@@ -28,6 +28,7 @@ def test_two_runs_that_are_the_same(house: House, say: Say) -> None:
     one, other = a_session("run-1", "found"), a_session("run-2", "found")
     house.shard([*one.records, *other.records])
     text, err = say("session", "diff", "run-1", "run-2")
+    assert f"{len(one.events)} events compared" in text
     assert text.splitlines()[-1] == f"   {len(one.records)} the same, nothing else"
     assert err.count(f"true at {PREFIX}.events:0@") == 1  # both lie in one partition
     found = json.loads(say("-o", "json", "session", "diff", "run-1", "run-2")[0])

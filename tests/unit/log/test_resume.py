@@ -87,8 +87,21 @@ def test_a_resumed_session_goes_on_behind_its_last_event(
     assert session.append(note()).result(5).seq == 5
     assert len(path(log, second).hashes) == 5
     # Without local state the partition is read from its start: said with the count.
-    (warning,) = [r for r in caplog.records if r.getMessage() == "session_read_from_log_start"]
-    assert (warning.levelno, warning.__dict__["records"]) == (logging.WARNING, 3)
+    (said,) = [r for r in caplog.records if r.getMessage() == "session_read_from_log_start"]
+    assert (said.levelno, said.__dict__["records"]) == (logging.INFO, 3)
+
+
+@pytest.mark.parametrize(("limit", "level"), [(4, logging.INFO), (3, logging.WARNING)])
+def test_a_long_read_from_the_start_is_a_warning(
+    limit: int, level: int, first: Publisher, second: Publisher,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("dalsegno.log.history.SLOW_READ_RECORDS", limit)
+    begin(first).append(note()).result(5)
+    with caplog.at_level(logging.INFO, "dalsegno.log"):
+        second.resume("s-1")
+    (said,) = [r for r in caplog.records if r.getMessage() == "session_read_from_log_start"]
+    assert said.levelno == level
 
 
 def test_the_epoch_is_above_every_epoch_that_was_ever_seen(log: MemoryLog, first: Publisher, second: Publisher) -> None:

@@ -52,7 +52,7 @@ def test_parts_may_stand_in_files_beside_the_workflow(tmp_path: Path) -> None:
 
 def test_a_program_adds_the_tools_that_it_declares() -> None:
     text = EXAMPLE.replace("tools: [search]", "tools: [search, mine]")
-    with pytest.raises(InvalidDocument, match="there is no tool 'mine'"):
+    with pytest.raises(InvalidDocument, match=r"there is no tool 'mine'; wanted: .*; declare it, or give --tools"):
         loaded(text)
     found = read_text("w.yaml", lambda _: text.encode(), tools=[ToolSpec(name="mine")])
     assert [tool.name for tool in found.tools.tools] == ["search", "refund", "mine"]

@@ -62,3 +62,14 @@ def test_under_its_own_policy_every_decision_and_every_input_is_as_recorded() ->
         "work.1/t1/c1": ("waiting", None),
         "work.1/t1/c2": ("ran", None),
     }
+
+
+def test_a_session_of_our_own_without_labels_had_none() -> None:
+    found = Scene([stage("plan")])
+    found.answer("", ("look", {}))
+    tally = Backtest(Policy(), 1)
+    for call in calls_in("s", found.events):
+        tally.add(call)
+    data = tally.as_data()
+    assert data["calls"] == 1
+    assert data["missing"]["labels"] == 0

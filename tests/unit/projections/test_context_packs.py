@@ -242,6 +242,14 @@ def test_an_item_whose_mode_changed(builder: SessionBuilder) -> None:
     assert [(row.item_id, row.mode) for row in whole(builder, "q").items] == [("a", "REFERENCE"), ("b", "FULL")]
 
 
+def test_an_item_that_is_added_again_moves(builder: SessionBuilder) -> None:
+    """What changed is given as added without being removed."""
+    build(builder, "p", added=[item("system", 0), item("tools", 1), item("a", 2), item("b", 3)])
+    build(builder, "q", "p", removed=["b"], added=[item("c", 3), item("tools", 1), item("system", 0, tokens=7)])
+    assert names(whole(builder, "q")) == ["system", "tools", "a", "c"]
+    assert [row.tokens for row in whole(builder, "q").items] == [7, None, None, None]
+
+
 def test_the_lowest_position_is_taken_first(builder: SessionBuilder) -> None:
     build(builder, "p", added=[item("x", 0)])
     build(builder, "q", "p", added=[item("b", 1), item("a", 0)])

@@ -5,24 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from dalsegno.model.records import Event
+from dalsegno.orchestration.canonical import canonical
+from dalsegno.readers.datasets.history import Told
+from dalsegno.readers.datasets.own_packs import OwnPacks
 from dalsegno.readers.own_texts import own_texts
 from dalsegno.readers.packs import with_texts
 from dalsegno.readers.stepping import Stepper
 from dalsegno.replay.forked import run_in_fork
 from dalsegno.replay.strategy import Strategy
 from dalsegno.state.reads import ShardReads
+from dalsegno.storage.blobs import Blobs
+from dalsegno.storage.object_store import FolderStore
 from dalsegno.testing import MemoryPublisher
 from dalsegno.testing.builder import SessionBuilder, Written
 from replay_lab import decided, records_of
 from shard_lab import folded, reads
+from workflow_lab import CODING, SESSION, TRIAGE, WIRE, Example, Run
 from workflow_lab import PREFIX as LOG
-from workflow_lab import SESSION, TRIAGE, Run
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +45,34 @@ def texts(reader: ShardReads, session_id: str, seq: int) -> dict[str, str | None
     pack = stepper.pack()
     assert pack is not None
     return {str(item.row.item_id): item.content for item in pack.items}
+
+
+@pytest.mark.parametrize("example", [CODING, TRIAGE, WIRE], ids=lambda each: each.name)
+def test_a_pack_is_shown_in_the_order_in_which_the_model_was_sent_it(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a later stage moves what an earlier one was shown. What was sent is rebuilt, and proved by its digest,
+    as rows of data sets are."""
+    run = Run(example, tmp_path / "desk", monkeypatch)
+    run.to_its_end()
+    events = run.recorded()
+    stepper = Stepper(reads(folded(records_of(SESSION, events).records)).walk(SESSION), 1)
+    sent = OwnPacks(Told, Blobs(FolderStore(tmp_path / "store")), redacting=False)
+    requests = [(event, shown) for event in events if (shown := sent.take(event)) is not None]
+    assert requests
+    for event, shown in requests:
+        stepper.to(event.seq)
+        pack = stepper.pack()
+        assert pack is not None
+        assert shown.problem is None
+        system, *said = (sha256(canonical(each)).digest() for each in shown.messages)
+        rows = [item.row for item in pack.items]
+        beside = [row for row in rows if row.item_kind in ("SYSTEM", "TOOL_DEFS")]
+        assert [row.digest for row in beside[:1]] == [system]
+        assert [row.item_id for row in beside] == ["system", "tools"][: len(beside)]
+        assert [row.digest for row in rows[len(beside) :]] == said
+        assert sum(row.tokens or 0 for row in rows) == pack.row.token_total
+        assert pack.row.request_digest == event.body["request_digest"]
 
 
 def packs(events: Sequence[Event]) -> list[int]:

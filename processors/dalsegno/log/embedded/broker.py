@@ -147,7 +147,10 @@ def start(
         _format(folder, executable, port)
         for attempt in range(1, _PORT_TRIES + 1):
             memory = _choose_ports(folder, port, announce)
-            announce(f"starting Apache Kafka {KAFKA_VERSION} on {LOOPBACK}:{memory.port} (log: {folder.log_file})")
+            announce(
+                f"starting Apache Kafka {KAFKA_VERSION} on {LOOPBACK}:{memory.port} for the data folder "
+                f"{folder.path.parent}; it runs until 'dalsegno broker stop' (log: {folder.log_file})"
+            )
             child = _spawn(folder, executable, memory, overrides or {})
             try:
                 return _wait_ready(folder, child, ready_limit_seconds, port)

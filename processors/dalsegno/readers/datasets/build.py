@@ -57,7 +57,7 @@ def build(
             folder.write(split, data)
             written += 1
         if not written:
-            raise _nothing(making)
+            raise _nothing(making, form)
         spool.close()
         return folder.finish(
             {
@@ -75,12 +75,13 @@ def build(
 
 
 class _Making:
-    """``sessions``, ``left_out``: what was met so far."""
+    """``sessions``, ``left_out``, ``rerun`` (whether an answer was given in a re-run): what was met so far."""
 
     def __init__(self, reader: LocalReader, reading: SessionReading, form: Form, spool: Spool) -> None:
         self._reader, self._reading, self._form, self._spool = reader, reading, form, spool
         self.sessions = self.sessions_with_rows = 0
         self.left_out: Counter[str] = Counter()
+        self.rerun = False
 
     def records(self, wanted: Wanted, tell: Callable[[int], None]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Split and data of everything that is to be written."""
@@ -110,6 +111,7 @@ class _Making:
         else:
             made = list(rows)
             any_row = bool(made)
+            self.rerun = self.rerun or any(row.provenance["origin"] == RERUN for row in made)
             if self._form.pairs == pairs.VERDICT:
                 judged = [row for row in made if pairs.is_judged(row)]
                 if len(judged) < len(made):
@@ -140,14 +142,24 @@ class _Making:
         return False
 
 
-def _nothing(making: _Making) -> NotFound:
-    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(making.left_out.items()))
+def _nothing(making: _Making, form: Form) -> NotFound:
     if not making.sessions:
         return NotFound("no session is chosen", wanted="sessions that all conditions hold for", todo="choose by less")
+    wanted, todo = "at least one row", "see docs/datasets.md for the reasons, or choose other sessions"
+    reasons = []
+    if making.left_out:
+        counts = (f"{count} {reason}" for reason, count in sorted(making.left_out.items()))
+        reasons.append(f"left out: {', '.join(counts)}")
+    elif not making.sessions_with_rows:
+        reasons.append("no model of an agent was asked")
+    if form.pairs == RERUN and not making.rerun:
+        reasons.append("no answer of theirs was asked for again")
+        wanted = "sessions together with their forks of 'dalsegno replay run --inference rerun'"
+        todo = "choose the forks too: by id ('dalsegno session list --forks-of ID' tells them), or all by --workflow"
     return NotFound(
-        f"{making.sessions} sessions give nothing to write" + (f"; left out: {reasons}" if reasons else ""),
-        wanted="at least one row",
-        todo="see docs/datasets.md for the reasons, or choose other sessions",
+        "; ".join([f"nothing to write of {making.sessions} chosen sessions", *reasons]),
+        wanted=wanted,
+        todo=todo,
         left_out=dict(making.left_out),
     )
 
