@@ -86,6 +86,8 @@ class Runner:
 
     def run(self) -> Rerun:
         result = self.result
+        for _ in range(self._recording.forks_pins):
+            self._serve()  # a fork's first turn is begun by them
         for _ in range(MAX_STEPS):
             self._drain()
             if not self.conductor.running:
