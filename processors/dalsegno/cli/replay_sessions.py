@@ -47,7 +47,7 @@ def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, jobs
     with Replays(_order(ctx, mode, start, given)) as replays:
         _check_jobs(replays, jobs)
         with open_reader(ctx) as reader:
-            lengths = {each.session_id: each.row.last_seq for each in fitting(reader, given.wanted)}
+            lengths = {each.session_id: each.row.last_seq for each in fitting(reader, given)}
             say_positions(reader)
         if not lengths:
             raise no_session()

@@ -187,6 +187,39 @@ def test_numbers_that_no_double_holds_are_kept_in_full(say: Say) -> None:
     assert decode_record(value)[1]["expected"] == sha256(b'{"/seed":9223372036854775807}').digest()
 
 
+@pytest.mark.usefixtures("topic")
+def test_forks_that_replays_wrote_are_replayed_where_they_are_asked_for_alone(house: House, say: Say) -> None:
+    parent = records_of("s-1", decided())
+    turn = next(seq for seq, each in enumerate(decided(), 1) if each.type == "TurnStarted")
+    records = list(parent.records)
+    for purpose in ("WHAT_IF", "DATASET", "DEBUG", "RETRY"):
+        records += parent.fork(turn - 1, purpose.lower(), purpose=purpose).records
+    house.shard(records)
+
+    def chosen(*options: str) -> tuple[list[str], str]:
+        out, err = say("-o", "json", "replay", "plan", *MODE, *options)
+        return sorted(each["session"] for each in json.loads(out)["sessions"]), err
+
+    everything = ["s-1", "s-1~dataset", "s-1~debug", "s-1~retry", "s-1~what_if"]
+    assert chosen("--all", "--forks")[0] == everything
+    assert chosen("--session", "s-1~what_if")[0] == ["s-1~what_if"]
+    names, said = chosen("--all")
+    assert names == ["s-1", "s-1~retry"]
+    assert "3 forks for what-if, data sets or debugging are left out; to take them too: --forks" in said
+    assert chosen("--workflow", "demo", "--forks")[0] == everything[1:]
+    assert chosen("--workflow", "demo")[0] == ["s-1~retry"]
+    out, _ = say("-o", "json", "replay", "run", *MODE, "--workflow", "demo", code=1)  # it decided nothing of its own
+    assert [each["session"] for each in json.loads(out)] == ["s-1~retry"]
+
+
+@pytest.mark.usefixtures("four", "topic")
+def test_a_plan_says_of_how_many_sessions_forks_will_be_written(say: Say) -> None:
+    Path("same.yaml").write_text("{name: same}")
+    full = ("replay", "plan", "--mode", "full", "--all")
+    assert "forks: one of each of the 4 sessions" in say(*full, "--policy", "same.yaml")[1]
+    assert "forks" not in say(*full)[1]
+
+
 # --- stale ------------------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +255,7 @@ def test_a_session_that_goes_on_while_it_is_replayed_is_not_kept(
 def test_a_fork_whose_parent_is_not_here_has_a_result_of_its_own(house: House, say: Say, topic: Topic) -> None:
     parent = records_of("s-1", decided())
     house.shard([*records_of("s-2", decided()).records, *parent.fork(9, "f").records])
-    plan = planned(say)
+    plan = planned(say, "--forks")
     out, _ = say("-o", "json", "replay", "run", plan["id"], code=1)
     found = {each["session"]: each["verdict"] for each in json.loads(out)}
     assert found == {"s-1~f": "NOT_COMPARED", "s-2": "EQUAL"}
