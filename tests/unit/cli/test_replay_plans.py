@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
 from dalsegno.errors import BrokerUnavailable
+from dalsegno.log import service_records
 from dalsegno.log.codec import decode_record
 from dalsegno.model.lifecycle import config_set_digest
 from dalsegno.replay import session_records, session_results
@@ -50,12 +53,17 @@ class Topic:
         return {key.removeprefix(f"{id}:"): decode_record(value) for key, value in found.items()}
 
 
+def writer(write: Callable[..., None]) -> Callable[..., Any]:
+    """Makes what ``RecordWriter`` does, but that it writes so."""
+    return lambda kafka, name: SimpleNamespace(write=partial(write, kafka, name))
+
+
 @pytest.fixture
 def topic(say: Say, monkeypatch: pytest.MonkeyPatch) -> Topic:  # noqa: ARG001  # it takes all settings away first
     made = Topic()
     monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nowhere:1")
-    for module in (replay_plans, replay_sessions):
-        monkeypatch.setattr(module, "write_records", made.write)
+    monkeypatch.setattr(replay_plans, "write_records", made.write)
+    monkeypatch.setattr(replay_sessions, "RecordWriter", writer(made.write))
     monkeypatch.setattr(replay_topic, "read_compacted", lambda *_: made.table)
     return made
 
@@ -437,13 +445,48 @@ def test_a_result_that_takes_the_place_of_another_passes_for_neither_before_it_i
         raise BrokerUnavailable("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(replay_sessions, "write_records", write)
+        patch.setattr(replay_sessions, "RecordWriter", writer(write))
         say("replay", "run", plan["id"], "--jobs", "1", code=6)
     states = json.loads(say("-o", "json", "replay", "show", plan["id"])[0])["sessions"]
     assert [each["state"] for each in states] == ["STARTED", "DIVERGED", "DIVERGED", "DIVERGED"]
     replayings.sessions.clear()
     say("replay", "run", plan["id"], code=3)
     assert replayings.sessions == NAMES
+
+
+@pytest.mark.usefixtures("four", "topic")
+def test_a_run_makes_one_producer_and_each_result_is_acknowledged_before_the_next_session(
+    say: Say, replayings: Replayings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[AckedProducer] = []
+
+    def producer(*_: Any) -> AckedProducer:
+        made.append(AckedProducer(lambda: len(replayings.sessions)))
+        return made[-1]
+
+    plan = planned(say)
+    monkeypatch.setattr(service_records, "producer", producer)
+    monkeypatch.setattr(replay_sessions, "RecordWriter", service_records.RecordWriter)
+    say("replay", "run", plan["id"], "--jobs", "1", code=3)
+    assert [each.acknowledged for each in made] == [[1, 2, 3, 4]]
+
+
+class AckedProducer:
+    """Acknowledges all at a flush. ``acknowledged``: what ``now`` gave at each."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.acknowledged: list[int] = []
+        self._now = now
+        self._waiting: list[Callable[..., None]] = []
+
+    def produce(self, *_: Any, on_delivery: Callable[..., None], **__: Any) -> None:
+        self._waiting.append(on_delivery)
+
+    def flush(self, _seconds: float) -> None:
+        for report in self._waiting:
+            report(None, None)
+        self._waiting.clear()
+        self.acknowledged.append(self._now())
 
 
 @pytest.mark.usefixtures("four")
@@ -470,7 +513,7 @@ def test_what_several_processes_came_to_before_the_end_is_kept(
         topic.write(kafka, name, found)
 
     with monkeypatch.context() as patch:
-        patch.setattr(replay_sessions, "write_records", write)
+        patch.setattr(replay_sessions, "RecordWriter", writer(write))
         code = 130 if isinstance(error, KeyboardInterrupt) else 6
         out, err = say("replay", "run", plan["id"], "--jobs", "2", code=code)
     assert out == ""
