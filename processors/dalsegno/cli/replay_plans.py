@@ -12,13 +12,13 @@ import click
 import msgspec
 
 from dalsegno.cli.answers import say_positions
-from dalsegno.cli.common import open_reader, who
+from dalsegno.cli.common import confirm, open_reader, who
 from dalsegno.cli.context import Context
 from dalsegno.cli.output import emit, note, visible
 from dalsegno.cli.replay_chosen import Chosen, check_chosen, start_of
 from dalsegno.cli.replay_topic import Topic
 from dalsegno.cli.times import iso
-from dalsegno.errors import NotFound, PlanStale
+from dalsegno.errors import Conflict, NotFound, PlanStale
 from dalsegno.harness.clock import SystemClock
 from dalsegno.log.service_records import write_records
 from dalsegno.log.topics import EVENTS, topic_name
@@ -38,6 +38,7 @@ from dalsegno.replay.session_plans import (
     check_heads,
     cost_of,
     document,
+    plan_key,
     plan_record,
     stale,
 )
@@ -106,6 +107,21 @@ def make_plan(ctx: Context, mode: str, start: str | None, given: Chosen, reason:
     record = plan_record(stored, blob, topic_name(ctx.prefix, EVENTS))
     write_records(ctx.kafka, replays_topic(ctx.prefix), [record])
     return stored
+
+
+def withdraw_plan(ctx: Context, stored: StoredPlan, topic: Topic, *, yes: bool) -> None:
+    """Take a plan back. Raises Conflict where anything came of it, and what asking and writing do."""
+    id, row = stored.plan.id, plan_row(stored, topic)
+    if topic.of_plan(stored):
+        raise Conflict(
+            f"results of plan {id} are kept",
+            wanted="a plan that nothing was replayed by yet",
+            todo="where it runs, Ctrl-C ends it; its results stay, and nothing else is left to undo",
+            replay_id=id,
+        )
+    confirm(f"Take plan {id} back?", name=id, records=0, yes=yes)
+    write_records(ctx.kafka, replays_topic(ctx.prefix), [(plan_key(id), None)])
+    emit(ctx, {**row, "state": "CANCELLED"})
 
 
 def _options(given: Chosen) -> dict[str, Any]:

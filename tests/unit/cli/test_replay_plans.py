@@ -147,8 +147,32 @@ def test_options_beside_a_plan_are_refused(say: Say, topic: Topic) -> None:
     for options in (MODE, ("--session", "s-1"), ("--on-miss", "stop"), ("--from", "3"), ("--record",)):
         say("replay", "run", plan["id"], *options, code=2)
     say("replay", "run", "nothing", code=4)
-    say("replay", "cancel", plan["id"], "--yes", code=2)
     assert len(topic.table) == 1
+
+
+@pytest.mark.usefixtures("four")
+def test_a_plan_is_taken_back_as_long_as_nothing_came_of_it(say: Say, topic: Topic) -> None:
+    plan, other = planned(say), planned(say)
+    assert "or --yes" in say("replay", "cancel", plan["id"], code=2)[1]
+    taken = json.loads(say("-o", "json", "replay", "cancel", plan["id"], "--yes")[0])
+    assert (taken["id"], taken["state"]) == (plan["id"], "CANCELLED")
+    assert [each["id"] for each in json.loads(say("-o", "json", "replay", "list")[0])] == [other["id"]]
+    say("replay", "run", plan["id"], code=4)
+    say("replay", "run", other["id"], code=3)
+    before = dict(topic.table)
+    _, err = say("replay", "cancel", other["id"], "--yes", code=5)
+    assert "Ctrl-C ends it; its results stay" in err
+    assert "is what came of a session" in say("replay", "cancel", f"{other['id']}.1", "--yes", code=2)[1]
+    assert topic.table == before
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_modes_of_projections_say_that_they_take_no_session(say: Say, verb: str) -> None:
+    for mode in ("projection-only", "partial"):
+        _, err = say("replay", verb, "--mode", mode, "--session", "s-1", code=2)
+        assert f"--mode {mode} with sessions; wanted: no session" in err
+        assert ("--from session:ID@SEQ" in err) == (mode == "partial")
+    assert "sessions without a mode that replays them" in say("replay", verb, "--session", "s-1", code=2)[1]
 
 
 @pytest.mark.usefixtures("four", "topic")
