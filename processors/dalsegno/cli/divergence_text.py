@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
@@ -66,11 +67,11 @@ def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping | list | tuple):
-        # As text of one line; a record's empty fields say nothing.
+        # As JSON of one line; a record's empty fields say nothing.
         inner = plain(value)
         if isinstance(inner, dict):
             inner = {name: each for name, each in inner.items() if each not in (None, [], "")}
-        return str(inner)
+        return json.dumps(inner, ensure_ascii=False)
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

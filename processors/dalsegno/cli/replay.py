@@ -17,7 +17,7 @@ from dalsegno.cli.plan_view import COLUMNS, document, explain, rows, summary
 from dalsegno.cli.replay_chosen import SESSION_MODES, Chosen, of_sessions
 from dalsegno.cli.replay_kept import kept_row, show_kept
 from dalsegno.cli.replay_plans import make_plan as make_plan_of_sessions
-from dalsegno.cli.replay_plans import plan_row, plan_sessions, show_plan_of_sessions
+from dalsegno.cli.replay_plans import plan_row, plan_sessions, show_plan_of_sessions, withdraw_plan
 from dalsegno.cli.replay_projections import make_plan, plan_projections, run_projections
 from dalsegno.cli.replay_session_text import table
 from dalsegno.cli.replay_sessions import run_plan, run_sessions
@@ -87,7 +87,7 @@ def plan(
     if mode in SESSION_MODES:
         plan_sessions(ctx, mode, start, chosen_sessions, reason)
         return
-    _no_sessions(chosen_sessions)
+    _no_sessions(mode, chosen_sessions)
     plan_projections(ctx, start, mode, holes, reason)
 
 
@@ -151,7 +151,7 @@ def run(
             run_plan(ctx, stored_plan, Topic({}, {}, {}), jobs)
         run_sessions(ctx, mode, start, chosen_sessions, jobs)
     if replay_id is None:
-        _no_sessions(chosen_sessions)
+        _no_sessions(mode, chosen_sessions)
     if record:
         raise Usage("--record without a mode of sessions", wanted=f"--mode {' | '.join(SESSION_MODES)}")
     conductor = conductor_of(ctx)
@@ -172,9 +172,18 @@ def run(
     )
 
 
-def _no_sessions(given: Chosen) -> None:
-    if given.named:
-        raise Usage("sessions without a mode that replays them", wanted=f"--mode {' | '.join(SESSION_MODES)}")
+def _no_sessions(mode: str | None, given: Chosen) -> None:
+    if not given.named:
+        return
+    of_them = f"--mode {' | '.join(SESSION_MODES)}"
+    if mode is None:
+        raise Usage("sessions without a mode that replays them", wanted=of_them)
+    from_there = "; to begin at the place of a session: --from session:ID@SEQ" if mode == "partial" else ""
+    raise Usage(
+        f"--mode {mode} with sessions",
+        wanted=f"no session: it builds the projections anew for all of them; for decisions of sessions {of_them}",
+        todo=f"leave out --session, --workflow, --label and --all{from_there}",
+    )
 
 
 @command.command("modes", epilog="Example: dalsegno replay modes")
@@ -245,17 +254,17 @@ def show(ctx: Context, replay_id: str) -> None:
 @pass_context
 def cancel(ctx: Context, replay_id: str, yes: bool) -> None:
     """Give a replay up: the group goes back to where it stood, and what was built so far is deleted by the workers.
-
     The group must be empty. What readers see does not change.
+
+    Of sessions, a plan that nothing was replayed by yet is taken back; what came of sessions stays.
     """
     topic = read_topic(ctx)
     name = topic.find(replay_id)
-    if name not in topic.projections:
-        raise Usage(
-            f"{name} is a replay of sessions",
-            wanted="one of projections",
-            todo="stop its process: nothing half is kept",
-        )
+    if name in topic.sessions:
+        withdraw_plan(ctx, topic.sessions[name], topic, yes=yes)
+        return
+    if name in topic.kept:
+        raise Usage(f"{name} is what came of a session", wanted="a plan", todo="see 'dalsegno replay show'")
     conductor, stored = conductor_of(ctx), topic.projections[name]
     confirm(f"Cancel replay {name} ({stored.state.lower()})?", name=name, records=0, yes=yes)
     emit(ctx, summary(conductor.cancel(stored)))

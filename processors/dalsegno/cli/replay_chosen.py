@@ -34,6 +34,12 @@ _OPTIONS: Final = (
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Of sessions: those with this label."),
     click.option("--all", "everything", is_flag=True, help="All sessions."),
     click.option(
+        "--forks",
+        "with_forks",
+        is_flag=True,
+        help="Of --workflow, --label and --all: also forks made for what-if, data sets or debugging, as replays write.",
+    ),
+    click.option(
         "--until", type=click.IntRange(FIRST_SEQ, SEQ_MAX), metavar="SEQ", help="Look at nothing behind this event."
     ),
     click.option(
@@ -89,6 +95,7 @@ class Chosen(NamedTuple):
     workflow: str | None = None
     labels: tuple[str, ...] = ()
     everything: bool = False
+    with_forks: bool = False
     until: int | None = None
     inference: Any = "recorded"
     tools: Any = "receipts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,19 @@ import click
 import msgspec
 
 from dalsegno.cli.answers import say_positions
-from dalsegno.cli.common import open_reader, who
+from dalsegno.cli.common import confirm, open_reader, who
 from dalsegno.cli.context import Context
 from dalsegno.cli.output import emit, note, visible
 from dalsegno.cli.replay_chosen import Chosen, check_chosen, start_of
 from dalsegno.cli.replay_topic import Topic
 from dalsegno.cli.times import iso
-from dalsegno.errors import NotFound, PlanStale
+from dalsegno.errors import Conflict, NotFound, PlanStale
 from dalsegno.harness.clock import SystemClock
 from dalsegno.log.service_records import write_records
 from dalsegno.log.topics import EVENTS, topic_name
+from dalsegno.model.history import FORK_SEQ, is_fork
 from dalsegno.projections.rows import SessionRow
-from dalsegno.readers.datasets.choosing import Wanted, chosen
+from dalsegno.readers.datasets.choosing import chosen
 from dalsegno.readers.lineage import counting_events
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import SESSIONS, Found
@@ -36,6 +38,7 @@ from dalsegno.replay.session_plans import (
     check_heads,
     cost_of,
     document,
+    plan_key,
     plan_record,
     stale,
 )
@@ -45,16 +48,33 @@ from dalsegno.storage.blobs import Blobs
 _COLUMNS = ("number", "session", "state", "events", "inferences", "tokens_in", "tokens_out", "cost_usd_micros",
             "tool_results", "compared", "diverged")  # fmt: skip
 _SHORT = _COLUMNS[1:2] + _COLUMNS[3:9]
+_EXPERIMENTS = frozenset({"WHAT_IF", "DATASET", "DEBUG"})
+"""Purposes of forks that are no work of their own: they try out what else a session could have come to."""
 _FILES = ("approvals_from", "policy", "workflow_file")
 
 
-def fitting(reader: LocalReader, wanted: Wanted) -> Iterator[Found]:
-    """The sessions that fit and have events, in their order."""
-    for each in chosen(reader, wanted):
+def fitting(reader: LocalReader, given: Chosen) -> Iterator[Found]:
+    """The sessions that fit and have events, in their order. Without ``with_forks`` those that replays wrote only where
+    they are named, or each what-if would add to what the next one is about."""
+    left_out = 0
+    for each in chosen(reader, given.wanted):
+        if not given.sessions and not given.with_forks and _is_experiment(reader, each):
+            left_out += 1
+            continue
         if each.row.held_reason is not None:
             note(f"{visible(each.session_id)} is held at {each.row.held_seq}: {each.row.held_reason}")
         if each.row.last_seq:
             yield each
+    if left_out:
+        note(f"{left_out} forks for what-if, data sets or debugging are left out; to take them too: --forks")
+
+
+def _is_experiment(reader: LocalReader, found: Found) -> bool:
+    if found.row.relation != "FORK":
+        return False
+    reads, session_id = found.view.reads, found.session_id
+    first = islice(reader.reading_on(lambda done: reads.path(session_id, after=done)), FORK_SEQ)
+    return any(is_fork(event) and event.body["purpose"] in _EXPERIMENTS for event in first)
 
 
 def no_session() -> NotFound:
@@ -74,7 +94,7 @@ def make_plan(ctx: Context, mode: str, start: str | None, given: Chosen, reason:
     check_chosen(mode, given)
     planned = []
     with open_reader(ctx) as reader:
-        for each in fitting(reader, given.wanted):
+        for each in fitting(reader, given):
             history = list(counting_events(reader, each.session_id))
             cost = cost_of(history, start_of(start, each.session_id), given.until)
             planned.append(PlannedSession(each.session_id, head_of(each.row), cost))
@@ -87,6 +107,21 @@ def make_plan(ctx: Context, mode: str, start: str | None, given: Chosen, reason:
     record = plan_record(stored, blob, topic_name(ctx.prefix, EVENTS))
     write_records(ctx.kafka, replays_topic(ctx.prefix), [record])
     return stored
+
+
+def withdraw_plan(ctx: Context, stored: StoredPlan, topic: Topic, *, yes: bool) -> None:
+    """Take a plan back. Raises Conflict where anything came of it, and what asking and writing do."""
+    id, row = stored.plan.id, plan_row(stored, topic)
+    if topic.of_plan(stored):
+        raise Conflict(
+            f"results of plan {id} are kept",
+            wanted="a plan that nothing was replayed by yet",
+            todo="where it runs, Ctrl-C ends it; its results stay, and nothing else is left to undo",
+            replay_id=id,
+        )
+    confirm(f"Take plan {id} back?", name=id, records=0, yes=yes)
+    write_records(ctx.kafka, replays_topic(ctx.prefix), [(plan_key(id), None)])
+    emit(ctx, {**row, "state": "CANCELLED"})
 
 
 def _options(given: Chosen) -> dict[str, Any]:
@@ -133,6 +168,8 @@ def plan_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, rea
         f"{len(plan.sessions)} sessions, {cost.events} events; to ask for the {cost.inferences} answers again took "
         f"{cost.tokens_in} tokens in, {cost.tokens_out} out, {cost.cost_usd_micros / 1_000_000:.6f} USD then"
     )
+    if given.forks(mode):
+        note(f"it will write forks: one of each of the {len(plan.sessions)} sessions that can be decided again")
     note(f"to carry it out: dalsegno replay run {plan.id}")
 
 

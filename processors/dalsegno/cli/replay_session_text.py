@@ -41,6 +41,8 @@ def show_result(ctx: Context, result: Replayed) -> None:
         click.echo(f"  what if: {visible(said)}")
     if result.stopped is not None:
         click.echo(f"  stopped: {visible(result.stopped)}")
+    if result.todo is not None:
+        click.echo(f"  to do: {visible(result.todo)}")
     if result.snapped_back:
         click.echo(f"  began {result.snapped_back} events before what was asked for, at the turn's beginning")
     if result.fork is not None:

@@ -28,7 +28,7 @@ from dalsegno.errors import (
     Usage,
 )
 from dalsegno.harness.clock import SystemClock
-from dalsegno.log.service_records import write_records
+from dalsegno.log.service_records import RecordWriter
 from dalsegno.replay.execute import Progress
 from dalsegno.replay.replayed import Replayed
 from dalsegno.replay.session_plans import StoredPlan, stale
@@ -47,7 +47,7 @@ def run_sessions(ctx: Context, mode: str, start: str | None, given: Chosen, jobs
     with Replays(_order(ctx, mode, start, given)) as replays:
         _check_jobs(replays, jobs)
         with open_reader(ctx) as reader:
-            lengths = {each.session_id: each.row.last_seq for each in fitting(reader, given.wanted)}
+            lengths = {each.session_id: each.row.last_seq for each in fitting(reader, given)}
             say_positions(reader)
         if not lengths:
             raise no_session()
@@ -99,8 +99,9 @@ class _Keeping:
     """Keeps what comes of a plan's sessions, each as a replay of its own, and reads it again."""
 
     def __init__(self, ctx: Context, stored: StoredPlan, topic: Topic, replays: Replays) -> None:
-        self._ctx, self._replays, self._plan = ctx, replays, stored.plan
+        self._replays, self._plan = replays, stored.plan
         self._blobs = Blobs(ctx.store)
+        self._writer = RecordWriter(ctx.kafka, replays_topic(ctx.prefix))
         self._kept: Mapping[int, Kept] = topic.of_plan(stored)
         self._numbers = {each.session: number for number, each in enumerate(self._plan.sessions, 1)}
         self._started_at = SystemClock().now()
@@ -135,7 +136,7 @@ class _Keeping:
         )  # fmt: skip
         blob = self._blobs.put(encode_result(result), MEDIA_TYPE)
         records = records_of(told, result, blob, self._kept.get(number))
-        write_records(self._ctx.kafka, replays_topic(self._ctx.prefix), records)
+        self._writer.write(records)
 
 
 # --- both -------------------------------------------------------------------------------------------------------------

@@ -72,12 +72,13 @@ class Replays:
     def one(self, session_id: str) -> Replayed:
         """Of a miss, and of a session that cannot be read, made again or forked, the result says so."""
         whole = list(history_events(self._reader, session_id))
-        asked = self._asked(session_id, list(counting(whole)))
+        ran: list[Event] = []
+        asked = replace(self._asked(session_id, list(counting(whole))), step=ran.append)
         try:
             asked = self._changed(asked)
             result = self._replayed(asked)
         except (NotReconstructable, NoForkPoint, SessionHeld) as error:
-            result = ended_early(session_id, asked, error)
+            result = ended_early(session_id, asked, error, ran)
         result.head = whole[-1].hash.hex()  # also where that event breaks a rule: it is the session's end
         return result
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, Producer
 
 from dalsegno.errors import DalsegnoError, WaitTimeout
 from dalsegno.log.codec import encode_record
@@ -16,6 +17,54 @@ from dalsegno.log.topics import topic_name
 WRITE_TIMEOUT_SECONDS = 30.0
 
 
+class RecordWriter:
+    """Writes (key, value) pairs to partition 0 of one topic, over one producer, which is made at the first."""
+
+    def __init__(self, cfg: KafkaConfig, topic: str, *, timeout_seconds: float = WRITE_TIMEOUT_SECONDS) -> None:
+        self._cfg, self._topic, self._timeout_seconds = cfg, topic, timeout_seconds
+
+    @cached_property
+    def _client(self) -> Producer:
+        return producer(
+            self._cfg,
+            {
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 0,
+                "delivery.timeout.ms": int(self._timeout_seconds * 1000),
+                "socket.timeout.ms": min(int(self._timeout_seconds * 1000), 60_000),
+            },
+        )
+
+    def write(self, records: Iterable[tuple[str, bytes | None]]) -> None:
+        """Write, and wait until each is acknowledged; a value of None is a tombstone. Raises WaitTimeout (the outcome
+        is then unknown), TopicMissing, BrokerUnavailable, KafkaRefused."""
+        topic, client = self._topic, self._client
+        failed: list[DalsegnoError] = []
+        waiting = 0
+
+        def report(error: KafkaError | None, _: Message) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if error is not None:
+                failed.append(translate(error, f"write to {topic}", topic=topic))
+
+        with kafka_errors(f"write to {topic}", topic=topic):
+            for key, value in records:
+                waiting += 1
+                client.produce(topic, key=key.encode(), value=value, partition=0, on_delivery=report)
+            client.flush(self._timeout_seconds)
+        if failed:
+            raise failed[0]
+        if waiting:
+            raise WaitTimeout(
+                f"{waiting} records to {topic} were not acknowledged within {self._timeout_seconds:g} s",
+                wanted="an acknowledgement of each",
+                todo="check the broker, then look whether they are there before trying again",
+                topic=topic,
+            )
+
+
 def write_records(
     cfg: KafkaConfig,
     topic: str,
@@ -23,43 +72,8 @@ def write_records(
     *,
     timeout_seconds: float = WRITE_TIMEOUT_SECONDS,
 ) -> None:
-    """Write (key, value) pairs to partition 0 and wait until each is acknowledged; a value of None is a tombstone.
-
-    Raises WaitTimeout (the outcome is then unknown), TopicMissing, BrokerUnavailable, KafkaRefused.
-    """
-    client = producer(
-        cfg,
-        {
-            "enable.idempotence": True,
-            "acks": "all",
-            "linger.ms": 0,
-            "delivery.timeout.ms": int(timeout_seconds * 1000),
-            "socket.timeout.ms": min(int(timeout_seconds * 1000), 60_000),
-        },
-    )
-    failed: list[DalsegnoError] = []
-    waiting = 0
-
-    def report(error: KafkaError | None, _: Message) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if error is not None:
-            failed.append(translate(error, f"write to {topic}", topic=topic))
-
-    with kafka_errors(f"write to {topic}", topic=topic):
-        for key, value in records:
-            waiting += 1
-            client.produce(topic, key=key.encode(), value=value, partition=0, on_delivery=report)
-        client.flush(timeout_seconds)
-    if failed:
-        raise failed[0]
-    if waiting:
-        raise WaitTimeout(
-            f"{waiting} records to {topic} were not acknowledged within {timeout_seconds:g} s",
-            wanted="an acknowledgement of each",
-            todo="check the broker, then look whether they are there before trying again",
-            topic=topic,
-        )
+    """As ``RecordWriter.write``, once."""
+    RecordWriter(cfg, topic, timeout_seconds=timeout_seconds).write(records)
 
 
 def write_request(

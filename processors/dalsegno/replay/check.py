@@ -18,6 +18,7 @@ from dalsegno.harness.conductor import Store
 from dalsegno.log.contents import move_out
 from dalsegno.model.catalogue import CATALOGUE
 from dalsegno.model.events import NewEvent, to_record
+from dalsegno.model.history import is_fork
 from dalsegno.model.records import Event
 from dalsegno.orchestration.canonical import canonical
 from dalsegno.orchestration.cel import ENGINE
@@ -114,6 +115,7 @@ class Checker:
         self._ignore = ignore
         self._reuse = reuse
         self._keep = keep
+        self._forks_pins = False  # whether all since a fork began are the documents that it pins before its first turn
         self._before: deque[tuple[int, str, str, str | None, str | None]] = deque(maxlen=LOOK_BACK)
 
     def take(self, event: Event) -> None:
@@ -132,6 +134,7 @@ class Checker:
             fold_event(self.rows, event, self.contents.keep)
         except (KeyError, TypeError, AttributeError) as error:
             self._cannot(event.seq, f"the {event.type} at seq {event.seq} cannot be folded: {error!r}")
+        self._forks_pins = is_fork(event) or (self._forks_pins and event.type == "ConfigPinned")
         self._before.append(
             (event.seq, event.type, subject(event), event.meta.get("event_id"), event.meta.get("causation_id"))
         )
@@ -153,7 +156,7 @@ class Checker:
                 return
             if decision:
                 self._decision(event, world)
-            elif event.type not in MAY_HAVE_DUE:
+            elif event.type not in MAY_HAVE_DUE and not (self._forks_pins and event.type == "ConfigPinned"):
                 self._nothing_due(event, world)
         except NotReconstructable as error:
             self._cannot(event.seq, error.found)

@@ -64,10 +64,11 @@ def compare_run(
     ignore: frozenset[str] = frozenset(),
     open_end: bool = False,
     missed: str | None = None,
+    up_to_miss: bool = False,
 ) -> Compared:
     """``config``: the run had another configuration, by which differences are explained; ``ignore``: pointers that
     differ for that alone, such as the policy's digest; ``open_end``: the recording goes no further, the run may;
-    ``missed``: which fact the run ended without."""
+    ``missed``: which fact the run ended without; ``up_to_miss``: what it did not come to is not compared."""
     before, after = list(recorded), list(run)
     expected, actual = _by_identity(before), _by_identity(after)
     end = max((event.seq for event in expected.values() if event.type in FIELD), default=0)
@@ -77,10 +78,10 @@ def compare_run(
     placed += _in_the_run_alone(expected, actual, own, end if open_end else None)
     ended = False
     for key, event in expected.items():
-        if event.type not in FIELD:
+        other = actual.get(key)
+        if event.type not in FIELD or (other is None and up_to_miss):
             continue
         result.compared += 1
-        other = actual.get(key)
         if other is None:
             # Where nothing differs before it, it is the missing fact that the run did not come past.
             ended = ended or (missed is not None and not placed)

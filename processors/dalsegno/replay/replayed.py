@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from dalsegno.model.records import Event
-from dalsegno.replay.compared import compare_run
+from dalsegno.replay.compared import Compared, compare_run
 from dalsegno.replay.divergence import Divergence
 from dalsegno.replay.rerun import Rerun
-from dalsegno.replay.serving import Counts
+from dalsegno.replay.serving import EXACT, INEXACT, Counts, served_as
 
 Verdict: TypeAlias = Literal["EQUAL", "DIVERGED", "NOT_COMPARED"]
 
@@ -45,6 +45,7 @@ class Replayed:
     inexact: list[tuple[int, str]] = field(default_factory=list)
     left_over: int = 0
     stopped: str | None = None
+    todo: str | None = None
     snapped_back: int = 0
     fork: str | None = None
 
@@ -66,9 +67,23 @@ class Replayed:
         )
         self.counts, self.inexact, self.left_over = run.counts, run.inexact, len(run.left_over)
         self.stopped = run.stopped
+        self._take(compared)
+        return self.settle()
+
+    def of_miss(self, recorded: Sequence[Event], ran: Sequence[Event], *, config: bool) -> None:
+        """What a run came to that a miss ended: differences up to there are ones; without any, nothing is said of the
+        rest."""
+        ignore = POLICY_DIGESTS if config else frozenset()
+        compared = compare_run(recorded, ran, config=config, ignore=ignore, up_to_miss=True)
+        served = [served_as(event) for event in ran]
+        self.counts.exact, self.counts.inexact = served.count(EXACT), served.count(INEXACT)
+        self._take(compared)
+        if self.diverged:
+            self.verdict = "DIVERGED"
+
+    def _take(self, compared: Compared) -> None:
         self.compared, self.equal = compared.compared, compared.equal
         self.diverged, self.divergences = len(compared.divergences), compared.divergences[:KEPT]
-        return self.settle()
 
     def settle(self) -> Replayed:
         if self.diverged:
@@ -89,6 +104,7 @@ class Replayed:
             "rerun": self.counts.rerun, "simulated": self.counts.simulated, "missed": self.counts.missed,
             "reused_compressions": self.counts.reused,
             "inexact": [{"seq": seq, "because": why} for seq, why in self.inexact],
-            "left_over": self.left_over, "stopped": self.stopped, "fork": self.fork, "strategy": self.strategy,
-            "identity": self.identity, "head": self.head, "divergences": [each.to_json() for each in self.divergences],
+            "left_over": self.left_over, "stopped": self.stopped, "todo": self.todo, "fork": self.fork,
+            "strategy": self.strategy, "identity": self.identity, "head": self.head,
+            "divergences": [each.to_json() for each in self.divergences],
         }  # fmt: skip

@@ -31,6 +31,7 @@ from dalsegno.replay.subjects import BEGINNINGS
 People: TypeAlias = Callable[[World], NewEvent | None]
 """Who is asked what persons are asked: the answer to something that is open, or None where nobody gives one."""
 MAX_STEPS: Final = 1_000_000
+_TODO: Final = "use --on-miss stop, or another source for it"
 
 
 @dataclass
@@ -86,6 +87,8 @@ class Runner:
 
     def run(self) -> Rerun:
         result = self.result
+        for _ in range(self._recording.forks_pins):
+            self._serve()  # a fork's first turn is begun by them
         for _ in range(MAX_STEPS):
             self._drain()
             if not self.conductor.running:
@@ -259,7 +262,7 @@ class Runner:
         asked = {**rows.family(APPROVAL), **rows.family(REQUEST)}
         waits_for = next((id for id, each in sorted(asked.items()) if each.phase == "OPEN"), None)
         if waits_for is not None:
-            self._miss(f"nobody answers {waits_for}", waits_for)
+            self._miss(f"nobody answers {waits_for}", waits_for, f"{_TODO}: --approvals deny, or script")
         else:
             self.result.stopped = "nothing that was recorded fits what the session waits for"
 
@@ -267,7 +270,7 @@ class Runner:
         self._miss(f"{work.kind.value} of {work.id}: {why}", work.id)
         return False
 
-    def _miss(self, said: str, about: str) -> None:
+    def _miss(self, said: str, about: str, todo: str = _TODO) -> None:
         if self._recording.is_over:
             self.result.stopped = "the recording ends here"
             return
@@ -277,7 +280,7 @@ class Runner:
             raise NotReconstructable(
                 said,
                 wanted="a recorded fact, or a strategy that makes one",
-                todo="use --on-miss stop, or another source for it",
+                todo=todo,
                 subject=about,
                 missed=1,
             )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from dalsegno.model.history import is_fork
 from dalsegno.model.lifecycle.state import ENDED, bounded
 from dalsegno.model.lifecycle.tables import STATUS_AFTER
 from dalsegno.model.records import Event
@@ -118,6 +119,9 @@ class Recording:
     places: Places = field(default_factory=Places)
     compressions: Compressions = field(default_factory=Compressions)
 
+    forks_pins: int = 0
+    """How many documents stand first, which a fork pinned before its first turn."""
+
     unended: bool = False
     """The recorded session had not ended: where everything was served, nothing is missing."""
 
@@ -128,11 +132,15 @@ class Recording:
         effects = Effects()
         asked: dict[str, tuple[str, str]] = {}
         last: Event | None = None
+        pinning = False
         for event in before:
             found._learn(event, asked, found.effects)
+            pinning = is_fork(event)
         effects.add_all(found.effects)
         for event in behind:
             found._learn(event, asked, effects)
+            pinning = pinning and event.type == "ConfigPinned"
+            found.forks_pins += pinning
             if event.stub is None:
                 found.places.record(event)
                 if event.type in UNSOLICITED or event.type in FACT:

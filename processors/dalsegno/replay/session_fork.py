@@ -23,7 +23,8 @@ def fork_session(asked: Asked, open_publisher: Callable[[], Publisher]) -> Repla
     with open_publisher() as publisher:
         forked = run_in_fork(
             publisher, asked.session_id, at, asked.strategy, asked.ports, documents=asked.documents,
-            people=asked.people, until=asked.until, purpose="WHAT_IF" if asked.documents else "DATASET",
+            people=asked.people, until=asked.until, step=asked.step,
+            purpose="WHAT_IF" if asked.documents else "DATASET",
         )  # fmt: skip
     result.fork, result.snapped_back = forked.session_id, forked.boundary.snapped_back
     result.identity = forked.events[-1].hash.hex()

@@ -105,6 +105,10 @@ def document(plan: SessionsPlan) -> bytes:
     return canonical(msgspec.to_builtins(plan))
 
 
+def plan_key(id: str) -> str:
+    return f"{id}:plan:0"
+
+
 def plan_record(stored: StoredPlan, blob: Blob, topic: str) -> tuple[str, bytes]:
     """Key and value. ``blob`` is the plan's canonical JSON; ``topic`` that of the events."""
     plan = stored.plan
@@ -123,7 +127,7 @@ def plan_record(stored: StoredPlan, blob: Blob, topic: str) -> tuple[str, bytes]
         "reason": stored.reason,
         "document": msgspec.structs.asdict(blob),
     }
-    return f"{plan.id}:plan:0", encode_record("ReplayPlan", record)
+    return plan_key(plan.id), encode_record("ReplayPlan", record)
 
 
 def parse_session_plans(table: Mapping[bytes, bytes], store: Store) -> dict[str, StoredPlan]:

@@ -97,13 +97,17 @@ def nothing_there(asked: Asked) -> Replayed | None:
     return result
 
 
-def ended_early(session_id: str, asked: Asked, error: DalsegnoError) -> Replayed:
-    """The answer for a session that an error ended: a miss, or what cannot be read or forked. Others go on."""
+def ended_early(session_id: str, asked: Asked, error: DalsegnoError, ran: Sequence[Event] = ()) -> Replayed:
+    """The answer for a session that an error ended: a miss, or what cannot be read or forked. Others go on. ``ran``:
+    what the run came to before."""
     result = Replayed(session_id, asked.strategy.mode, asked.told, events=len(asked.history), stopped=error.found)
+    result.todo = error.todo or None
     result.fork, result.counts.missed = error.data.get("fork"), error.data.get("missed", 0)
     seq = error.data.get("seq")
     if seq is not None:
         result.unreconstructable = (seq, error.found)
+    if result.counts.missed:
+        result.of_miss(asked.looked_at, ran, config=asked.decides_otherwise)
     return result
 
 

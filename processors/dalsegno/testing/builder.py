@@ -175,7 +175,7 @@ class SessionBuilder:
             other.verdicts.append(judge(other.session, other.ops, record.event))
         return other
 
-    def fork(self, seq: int, suffix: str, *, profile: str | None = None) -> SessionBuilder:
+    def fork(self, seq: int, suffix: str, *, profile: str | None = None, purpose: str = "WHAT_IF") -> SessionBuilder:
         """A child session that goes on behind ``seq`` of this one; its first two events are written."""
         child = SessionBuilder(
             f"{root_of(self.session_id)}{FORK_MARK}{suffix}", profile=profile or self.profile, writer=self.writer
@@ -187,7 +187,7 @@ class SessionBuilder:
         parent_at = {"seq": link.seq, "hash": link.hash, "event_id": None}
         named: dict[str, Any] = {"parent_session": self.session_id, "parent_at": parent_at}
         child.append("SessionCreated", profile=child.profile, relation="FORK", workflow_name="demo", **named)
-        child.append("SessionForked", purpose="WHAT_IF", **named)
+        child.append("SessionForked", purpose=purpose, **named)
         return child
 
     def _parent_state(self) -> SessionState:

@@ -137,6 +137,37 @@ def test_people_answer_as_a_script_says(house: House, say: Say, mode: str) -> No
     assert nobody[0]["stopped"] == "nobody answers work.1/t1/c1/a1"
 
 
+@pytest.mark.parametrize("mode", ["full", "simulation"])
+def test_a_policy_that_has_somebody_asked_shows_what_it_changed_and_how_to_go_on(
+    house: House, say: Say, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = records_of("s-1", decided()).records
+    house.shard(records)
+    log = MemoryLog(partitions=1)
+    for record in records:
+        log.put(f"{PREFIX}.events", 0, record.key, record.value)
+    monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nowhere:1")
+    monkeypatch.setattr(replaying, "Publisher", lambda _, **options: MemoryPublisher(log, writer="r/1/a", **options))
+    rule = {"id": "ask", "decision": "REQUIRE_APPROVAL", "when": 'call.tool == "write"'}
+    (house.data.parent / "ask.yaml").write_text(json.dumps({"name": "ask", "rules": [rule]}))
+    arguments = (*RUN, mode, "--all", "--policy", "ask.yaml")
+    text, _ = say(*arguments, code=3)
+    assert f"s-1  {mode}  DIVERGED" in text
+    assert "PolicyEvaluated (D)  CONFIG  work.1/t1/c1/d1" in text
+    assert "+ REQUIRE_APPROVAL" in text
+    assert "stopped: nobody answers work.1/t1/c1/a1" in text
+    [todo] = [line for line in text.splitlines() if "to do: " in line]
+    assert "--on-miss stop" in todo
+    assert "--approvals deny, or script" in todo
+    [failed], [stopped] = (
+        json.loads(say("-o", "json", *arguments, "--on-miss", how, code=3)[0]) for how in ("fail", "stop")
+    )
+    assert failed["divergences"][0] == stopped["divergences"][0]
+    assert (failed["equal"], failed["served"]) == (stopped["equal"], stopped["served"])
+    assert failed["compared"] < stopped["compared"]
+    assert [each["type"] for each in failed["divergences"]] == ["PolicyEvaluated", "ApprovalRequested"]
+
+
 def test_git_bisect_is_told_the_same_or_differs(house: House, say: Say) -> None:
     house.shard(records_of("s-1", decided()).records)
     (house.data.parent / "deny.yaml").write_text("{name: deny, default: DENY}")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dalsegno.cli import replay_plans, replay_sessions, replay_topic, replaying
 from dalsegno.errors import BrokerUnavailable
+from dalsegno.log import service_records
 from dalsegno.log.codec import decode_record
 from dalsegno.model.lifecycle import config_set_digest
 from dalsegno.replay import session_records, session_results
@@ -50,12 +53,17 @@ class Topic:
         return {key.removeprefix(f"{id}:"): decode_record(value) for key, value in found.items()}
 
 
+def writer(write: Callable[..., None]) -> Callable[..., Any]:
+    """Makes what ``RecordWriter`` does, but that it writes so."""
+    return lambda kafka, name: SimpleNamespace(write=partial(write, kafka, name))
+
+
 @pytest.fixture
 def topic(say: Say, monkeypatch: pytest.MonkeyPatch) -> Topic:  # noqa: ARG001  # it takes all settings away first
     made = Topic()
     monkeypatch.setenv("DALSEGNO_KAFKA__BOOTSTRAP_SERVERS", "nowhere:1")
-    for module in (replay_plans, replay_sessions):
-        monkeypatch.setattr(module, "write_records", made.write)
+    monkeypatch.setattr(replay_plans, "write_records", made.write)
+    monkeypatch.setattr(replay_sessions, "RecordWriter", writer(made.write))
     monkeypatch.setattr(replay_topic, "read_compacted", lambda *_: made.table)
     return made
 
@@ -139,8 +147,32 @@ def test_options_beside_a_plan_are_refused(say: Say, topic: Topic) -> None:
     for options in (MODE, ("--session", "s-1"), ("--on-miss", "stop"), ("--from", "3"), ("--record",)):
         say("replay", "run", plan["id"], *options, code=2)
     say("replay", "run", "nothing", code=4)
-    say("replay", "cancel", plan["id"], "--yes", code=2)
     assert len(topic.table) == 1
+
+
+@pytest.mark.usefixtures("four")
+def test_a_plan_is_taken_back_as_long_as_nothing_came_of_it(say: Say, topic: Topic) -> None:
+    plan, other = planned(say), planned(say)
+    assert "or --yes" in say("replay", "cancel", plan["id"], code=2)[1]
+    taken = json.loads(say("-o", "json", "replay", "cancel", plan["id"], "--yes")[0])
+    assert (taken["id"], taken["state"]) == (plan["id"], "CANCELLED")
+    assert [each["id"] for each in json.loads(say("-o", "json", "replay", "list")[0])] == [other["id"]]
+    say("replay", "run", plan["id"], code=4)
+    say("replay", "run", other["id"], code=3)
+    before = dict(topic.table)
+    _, err = say("replay", "cancel", other["id"], "--yes", code=5)
+    assert "Ctrl-C ends it; its results stay" in err
+    assert "is what came of a session" in say("replay", "cancel", f"{other['id']}.1", "--yes", code=2)[1]
+    assert topic.table == before
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_modes_of_projections_say_that_they_take_no_session(say: Say, verb: str) -> None:
+    for mode in ("projection-only", "partial"):
+        _, err = say("replay", verb, "--mode", mode, "--session", "s-1", code=2)
+        assert f"--mode {mode} with sessions; wanted: no session" in err
+        assert ("--from session:ID@SEQ" in err) == (mode == "partial")
+    assert "sessions without a mode that replays them" in say("replay", verb, "--session", "s-1", code=2)[1]
 
 
 @pytest.mark.usefixtures("four", "topic")
@@ -187,6 +219,39 @@ def test_numbers_that_no_double_holds_are_kept_in_full(say: Say) -> None:
     assert decode_record(value)[1]["expected"] == sha256(b'{"/seed":9223372036854775807}').digest()
 
 
+@pytest.mark.usefixtures("topic")
+def test_forks_that_replays_wrote_are_replayed_where_they_are_asked_for_alone(house: House, say: Say) -> None:
+    parent = records_of("s-1", decided())
+    turn = next(seq for seq, each in enumerate(decided(), 1) if each.type == "TurnStarted")
+    records = list(parent.records)
+    for purpose in ("WHAT_IF", "DATASET", "DEBUG", "RETRY"):
+        records += parent.fork(turn - 1, purpose.lower(), purpose=purpose).records
+    house.shard(records)
+
+    def chosen(*options: str) -> tuple[list[str], str]:
+        out, err = say("-o", "json", "replay", "plan", *MODE, *options)
+        return sorted(each["session"] for each in json.loads(out)["sessions"]), err
+
+    everything = ["s-1", "s-1~dataset", "s-1~debug", "s-1~retry", "s-1~what_if"]
+    assert chosen("--all", "--forks")[0] == everything
+    assert chosen("--session", "s-1~what_if")[0] == ["s-1~what_if"]
+    names, said = chosen("--all")
+    assert names == ["s-1", "s-1~retry"]
+    assert "3 forks for what-if, data sets or debugging are left out; to take them too: --forks" in said
+    assert chosen("--workflow", "demo", "--forks")[0] == everything[1:]
+    assert chosen("--workflow", "demo")[0] == ["s-1~retry"]
+    out, _ = say("-o", "json", "replay", "run", *MODE, "--workflow", "demo", code=1)  # it decided nothing of its own
+    assert [each["session"] for each in json.loads(out)] == ["s-1~retry"]
+
+
+@pytest.mark.usefixtures("four", "topic")
+def test_a_plan_says_of_how_many_sessions_forks_will_be_written(say: Say) -> None:
+    Path("same.yaml").write_text("{name: same}")
+    full = ("replay", "plan", "--mode", "full", "--all")
+    assert "forks: one of each of the 4 sessions" in say(*full, "--policy", "same.yaml")[1]
+    assert "forks" not in say(*full)[1]
+
+
 # --- stale ------------------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +287,7 @@ def test_a_session_that_goes_on_while_it_is_replayed_is_not_kept(
 def test_a_fork_whose_parent_is_not_here_has_a_result_of_its_own(house: House, say: Say, topic: Topic) -> None:
     parent = records_of("s-1", decided())
     house.shard([*records_of("s-2", decided()).records, *parent.fork(9, "f").records])
-    plan = planned(say)
+    plan = planned(say, "--forks")
     out, _ = say("-o", "json", "replay", "run", plan["id"], code=1)
     found = {each["session"]: each["verdict"] for each in json.loads(out)}
     assert found == {"s-1~f": "NOT_COMPARED", "s-2": "EQUAL"}
@@ -404,13 +469,48 @@ def test_a_result_that_takes_the_place_of_another_passes_for_neither_before_it_i
         raise BrokerUnavailable("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(replay_sessions, "write_records", write)
+        patch.setattr(replay_sessions, "RecordWriter", writer(write))
         say("replay", "run", plan["id"], "--jobs", "1", code=6)
     states = json.loads(say("-o", "json", "replay", "show", plan["id"])[0])["sessions"]
     assert [each["state"] for each in states] == ["STARTED", "DIVERGED", "DIVERGED", "DIVERGED"]
     replayings.sessions.clear()
     say("replay", "run", plan["id"], code=3)
     assert replayings.sessions == NAMES
+
+
+@pytest.mark.usefixtures("four", "topic")
+def test_a_run_makes_one_producer_and_each_result_is_acknowledged_before_the_next_session(
+    say: Say, replayings: Replayings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[AckedProducer] = []
+
+    def producer(*_: Any) -> AckedProducer:
+        made.append(AckedProducer(lambda: len(replayings.sessions)))
+        return made[-1]
+
+    plan = planned(say)
+    monkeypatch.setattr(service_records, "producer", producer)
+    monkeypatch.setattr(replay_sessions, "RecordWriter", service_records.RecordWriter)
+    say("replay", "run", plan["id"], "--jobs", "1", code=3)
+    assert [each.acknowledged for each in made] == [[1, 2, 3, 4]]
+
+
+class AckedProducer:
+    """Acknowledges all at a flush. ``acknowledged``: what ``now`` gave at each."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.acknowledged: list[int] = []
+        self._now = now
+        self._waiting: list[Callable[..., None]] = []
+
+    def produce(self, *_: Any, on_delivery: Callable[..., None], **__: Any) -> None:
+        self._waiting.append(on_delivery)
+
+    def flush(self, _seconds: float) -> None:
+        for report in self._waiting:
+            report(None, None)
+        self._waiting.clear()
+        self.acknowledged.append(self._now())
 
 
 @pytest.mark.usefixtures("four")
@@ -437,7 +537,7 @@ def test_what_several_processes_came_to_before_the_end_is_kept(
         topic.write(kafka, name, found)
 
     with monkeypatch.context() as patch:
-        patch.setattr(replay_sessions, "write_records", write)
+        patch.setattr(replay_sessions, "RecordWriter", writer(write))
         code = 130 if isinstance(error, KeyboardInterrupt) else 6
         out, err = say("replay", "run", plan["id"], "--jobs", "2", code=code)
     assert out == ""

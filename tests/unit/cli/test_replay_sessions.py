@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,10 +171,12 @@ def test_what_people_answer_is_taken_from_a_script_and_is_in_the_identity(say: S
 
 def test_what_came_of_a_replay_is_recorded_where_that_is_asked_for(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     written: dict[str, list[tuple[str, bytes]]] = {}
-    for module in (replay_plans, replay_sessions):
-        monkeypatch.setattr(
-            module, "write_records", lambda _, topic, records: written.setdefault(topic, []).extend(records)
-        )
+
+    def write(topic: str, records: Iterable[tuple[str, bytes]]) -> None:
+        written.setdefault(topic, []).extend(records)
+
+    monkeypatch.setattr(replay_plans, "write_records", lambda _, topic, records: write(topic, records))
+    monkeypatch.setattr(replay_sessions, "RecordWriter", lambda _, topic: SimpleNamespace(write=partial(write, topic)))
     arguments = ("replay", "run", "--mode", "simulation", "--on-miss", "stop", "--policy", "policy.yaml", "--session")
     say(*arguments, "s-1", code=3)
     assert written == {}

@@ -268,3 +268,11 @@ def test_equal_identity_follows_from_head_configuration_and_strategy_alone() -> 
     changed = checked(scene(policy=[PolicyRule(id="a", decision="ALLOW", when="true")]).events)
     changed.head_hash = one.head_hash
     assert one.identity("s") != changed.identity("s")
+
+
+def test_only_what_a_fork_pins_first_may_stand_before_what_is_due() -> None:
+    events = scene().events
+    pin = next(event for event in events if event.type == "ConfigPinned")
+    begun = next(place for place, event in enumerate(events, 1) if event.type == "SessionStarted")
+    found = check([*events[:begun], pin, *events[begun:]])
+    assert [(each.type, each.kind) for each in found.divergences] == [("ConfigPinned", "MISSING_RECORD")]

@@ -100,10 +100,12 @@ def test_a_divergence_as_json_and_as_lines() -> None:
         "             + DENY",
         "  /d~11  - 01",
         "         + ",
-        "  /rule_ids  - ['a']",
+        """  /rule_ids  - ["a"]""",
         "             + null",
         "  led to by  seq 3  ToolCallRequested  plan.1/t1/c0",
     ]
+    record = FieldDifference("/limits", {"ttl_ms": 5, "hard": True, "until": None, "by": "ä"}, ABSENT)
+    assert list(field_lines([record])) == ['  /limits  - {"ttl_ms": 5, "hard": true, "by": "ä"}']
     only = FieldDifference("/rules/1", ABSENT, "x")
     assert only.to_json() == {"pointer": "/rules/1", "actual": "x"}
     lines = list(field_lines([only] * 8))

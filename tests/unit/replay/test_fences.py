@@ -80,7 +80,8 @@ for owner, name in (
 ):
     counted(owner, name)
 
-code = run(["--data", own, "--prefix", prefix, "-o", "json", "replay", "run", "--mode", mode, "--all", "--jobs", "1"])
+chosen = ["--mode", mode, "--all", "--forks", "--jobs", "1"]
+code = run(["--data", own, "--prefix", prefix, "-o", "json", "replay", "run", *chosen])
 during = list(breaches)
 sockets = [fd for fd in os.listdir("/proc/self/fd") if "socket:" in os.path.realpath(f"/proc/self/fd/{fd}")]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dalsegno.errors import NotReconstructable
+from dalsegno.harness.past import StoredContents, configuration_in_log
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.providers.scripted import Scripted, read_script
 from dalsegno.model.forking import Boundary, fork_point
@@ -15,9 +17,12 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.configuration import PinnedDocument, pinned
 from dalsegno.orchestration.documents import Policy, PolicyRule
 from dalsegno.orchestration.ports import Answer, Request
+from dalsegno.replay.changes import Changes
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.forked import Forked, run_in_fork
 from dalsegno.replay.serving import EXACT
+from dalsegno.replay.session_replay import Asked as Replay
+from dalsegno.replay.session_replay import replay_session
 from dalsegno.replay.strategy import Strategy
 from dalsegno.testing import MemoryPublisher
 from examples import examples
@@ -151,3 +156,44 @@ def test_a_fork_of_a_fork_keeps_its_own_line(tmp_path: Path, monkeypatch: pytest
     assert first.session_id in {owner for owner, _ in shared}
     denied = [event for event in line if event.type == "ToolCallRejected" and event.body["basis"] == "POLICY_DENY"]
     assert denied
+
+
+def changes_by(what: str, folder: Path) -> Changes:
+    if what == "model":
+        return Changes(model="larger")
+    if what == "policy":
+        (folder / "own.yaml").write_text(
+            "name: own\nrules: [{id: none, decision: DENY, when: 'call.tool == \"refund\"'}]\n"
+        )
+        return Changes(policy=folder / "own.yaml")
+    other = Path(shutil.copytree(EXAMPLES / "triage", folder / "other"))
+    text = (other / "workflow.yaml").read_text()
+    (other / "workflow.yaml").write_text(text.replace("You work at the service desk", "You are at the service desk"))
+    (other / "policy.yaml").write_text("name: none\n")
+    return Changes(workflow=other / "workflow.yaml")
+
+
+@pytest.mark.parametrize("mode", ["inference-skipping", "full", "simulation"])
+@pytest.mark.parametrize("what", ["policy", "workflow", "model"])
+def test_an_untouched_fork_by_other_documents_is_equal_in_every_mode(
+    what: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, events = session_of(TRIAGE, tmp_path, monkeypatch)
+    changed = changes_by(what, tmp_path).of(configuration_in_log(events, publisher.blobs))
+    assert {each.kind for each in changed} >= {
+        "POLICY" if what == "policy" else "WORKFLOW" if what == "model" else "PROMPT_TEMPLATE"
+    }
+    forks = [run_in_fork(publisher, SESSION, first_turn(events), RECORDED, documents=changed, suffix="one").session_id]
+    for at, suffix in ((None, "two"), (first_own_turn(publisher, forks[0]), "three")):  # forks of the fork
+        again = run_in_fork(publisher, forks[0], at, RECORDED, documents=[denying("reply")], suffix=suffix)
+        forks.append(again.session_id)
+    for fork in forks:
+        history = publisher.history(fork)
+        assert [event.type for event in history if event.session_id == fork][1:3] == ["SessionForked", "ConfigPinned"]
+        found = replay_session(Replay(history, Strategy(mode=mode, on_miss="stop"), StoredContents(publisher.blobs)))
+        assert (found.verdict, found.divergences, found.tainted) == ("EQUAL", [], False), fork
+        assert found.equal == found.compared > 0
+
+
+def first_own_turn(publisher: MemoryPublisher, fork: str) -> int:
+    return next(event.seq for event in publisher.events(fork) if event.type == "TurnStarted")
