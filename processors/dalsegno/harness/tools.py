@@ -175,9 +175,10 @@ def _arguments(function: Callable[..., Any]) -> tuple[type[msgspec.Struct], bool
 
 
 def _default(value: Any) -> Any:
-    """What a call does to a mutable default must not show in the next call: each gets an own copy."""
+    """What a call does to a mutable default must not show in the next call: each gets an own copy, of what it was when
+    the tool was declared; who calls the function itself changes its default, as Python does."""
     if isinstance(value, list | dict | set):
-        return msgspec.field(default_factory=partial(deepcopy, value))
+        return msgspec.field(default_factory=partial(deepcopy, deepcopy(value)))
     return value
 
 

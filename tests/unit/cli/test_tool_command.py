@@ -21,6 +21,7 @@ from dalsegno.log.inbox import Inbox
 from dalsegno.model.events import ToolReceiptRecorded
 from dalsegno.model.inbox import Command
 from dalsegno.testing.builder import SessionBuilder, blob, digest_of
+from dalsegno.testing.memory_log import MemoryLog
 from reader_lab import House
 from session_lab import World, outcome
 from workflow_lab import WIRE, Point, Run, undecided, violations
@@ -29,6 +30,11 @@ Say = Callable[..., tuple[str, str]]
 CALL = "pay.1/t1/c0"
 WAITS = Stopped("WAITING", (CALL,))
 ARGUMENTS = b'{"to":"ACME","cents":90000}'
+
+
+@pytest.fixture(autouse=True)
+def _an_empty_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_sending, "KafkaTransport", lambda _: MemoryLog().connect())
 
 
 @pytest.fixture

@@ -65,6 +65,7 @@ def test_the_catalog_tells_what_the_signature_and_the_docstring_say() -> None:
 
 
 def test_a_call_gets_its_arguments_and_its_key_and_an_own_copy_of_defaults() -> None:
+    move(Place(0, 0), idempotency_key="called as the function that it is")
     for _ in range(2):
         result = run(move, {"to": {"x": 1, "y": 2}, "mode": "fast"})
         assert (result.status, result.media_type, result.simulated) == ("OK", "application/json", False)
