@@ -45,10 +45,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Whether it has a content of its own, which only a question can be answered by."""
         return self.text is not None or self.json is not msgspec.UNSET
 
-    @property
-    def for_questions(self) -> bool:
-        return self.tool is None and (self.says or self.answer in ("decline", "expire"))
-
     def fits(self, id: str, session: str, tool: str | None = None) -> bool:
         """``tool``: of an approval, the tool that waits for it; None of a question."""
         return (
@@ -72,10 +68,9 @@ class ScriptedPeople:
         """Over its rules, in hex."""
         return sha256(msgspec.json.encode(self._rules)).hexdigest()
 
-    @property
-    def answers_questions(self) -> bool:
-        """Whether any rule is about questions, not approvals alone."""
-        return any(rule.for_questions for rule in self._rules)
+    def answers_question(self, id: str, session: str) -> bool:
+        """Whether a rule fits this question, so that no recorded answer to it counts."""
+        return self._first(id, session) is not None
 
     def __call__(self, world: World) -> NewEvent | None:
         session = world.head.session

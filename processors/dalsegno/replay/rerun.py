@@ -18,6 +18,7 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.people import ScriptedPeople
 from dalsegno.harness.performing import Ports, act_of, intent_of
 from dalsegno.model.events import NewEvent, Origin
+from dalsegno.model.lifecycle.state import bounded
 from dalsegno.model.records import Event
 from dalsegno.orchestration.decider import World, configuration_in_force, next_decision
 from dalsegno.orchestration.work import Kind, Work, outstanding
@@ -76,8 +77,14 @@ class Runner:
         self.result = Rerun()
         self._reuse = strategy.compression == "recorded"
         recording.hold(strategy.held, reuse=self._reuse)
-        if isinstance(people, ScriptedPeople) and people.answers_questions:
-            recording.hold({"InputProvided"})
+        if isinstance(people, ScriptedPeople):
+            session = conductor.rows.head_row.session if conductor.rows.head_row is not None else ""
+            recording.put_aside(
+                lambda event: (
+                    event.type == "InputProvided"
+                    and people.answers_question(bounded(event.body["request_id"]), session)
+                )
+            )
 
     @property
     def world(self) -> World:

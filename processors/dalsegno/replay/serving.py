@@ -9,7 +9,7 @@ the digest of what was shown. What nobody asked for comes where it came: behind 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -175,6 +175,12 @@ class Recording:
         for event in queue:
             reused = reuse and event.type in ANSWERS and self.compressions.is_for_one(event.body["inference_id"])
             (self.held if event.type in types and not reused else self.queue).append(event)
+
+    def put_aside(self, which: Callable[[Event], bool]) -> None:
+        """Serve no fact of which this is so."""
+        queue, self.queue = self.queue, []
+        for event in queue:
+            (self.held if which(event) else self.queue).append(event)
 
     def next(
         self, rows: MemoryRows, keys: dict[str, CallKey], *, reuse: bool = False, wherever: bool = False

@@ -84,10 +84,8 @@ def test_questions_are_answered(rule: dict[str, Any], outcome: str, content: byt
 def test_what_is_for_approvals_answers_no_question_and_the_other_way_round() -> None:
     assert answered(questioned(), {"answer": "grant"}, {"answer": "deny"}, {"tool": "*", "answer": "expire"}) is None
     assert answered(asking(), {"text": "yes"}, {"answer": "decline"}) is None
-    assert [ScriptedPeople([rule]).answers_questions for rule in ({"answer": "grant"}, {"text": "yes"})] == [
-        False,
-        True,
-    ]
+    rules = ({"answer": "grant"}, {"text": "yes"}, {"match": "work.1/q.other", "text": "yes"})
+    assert [ScriptedPeople([rule]).answers_question("work.1/q.file", "s") for rule in rules] == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,10 @@ DENY = ScriptedPeople([{"answer": "deny"}])
 
 
 def asked() -> list[Event]:
-    found = Scene([stage(ask=[Question(id="file", prompt="which?")], validators=["said"])])
+    questions = [Question(id="file", prompt="which?"), Question(id="how", prompt="how?")]
+    found = Scene([stage(ask=questions, validators=["said"])])
     found.provide("work.1/q.file", text=b"a.txt")
+    found.provide("work.1/q.how", text=b"slowly")
     found.answer("done")
     return found.events
 
@@ -51,14 +53,16 @@ def test_what_a_script_does_not_answer_is_a_miss() -> None:
         again(approved().events, replace(SCRIPT, on_miss="fail"), people=nobody)
 
 
-def test_questions_are_answered_by_the_record_unless_the_script_has_rules_for_them() -> None:
+def test_a_question_is_answered_by_the_record_unless_a_rule_of_the_script_fits_it() -> None:
     recorded = asked()
     served = again(recorded, SCRIPT, people=GRANT)
     assert served.ended
-    assert served.counts.exact == 2
-    other = again(recorded, SCRIPT, people=ScriptedPeople([{"match": "*/q.*", "text": "b.txt"}]))
-    given = next(event for event in other.events if event.type == "InputProvided")
-    assert given.body["content"]["inline"] == b"b.txt"
+    assert served.counts.exact == 3
+    for rule, wanted in (("*/q.*", [b"b.txt", b"b.txt"]), ("*/q.file", [b"b.txt", b"slowly"])):
+        other = again(recorded, SCRIPT, people=ScriptedPeople([{"match": rule, "text": "b.txt"}]))
+        assert other.ended
+        given = {e.body["request_id"]: e.body["content"]["inline"] for e in other.events if e.type == "InputProvided"}
+        assert [given["work.1/q.file"], given["work.1/q.how"]] == wanted
 
 
 def test_a_script_gives_leave_where_tools_are_executed_and_recorded_leave_does_not_count() -> None:
