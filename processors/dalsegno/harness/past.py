@@ -72,6 +72,8 @@ class Past:
     rows: MemoryRows
     contents: StoredContents
     folded: int
+    last: Event | None = None
+    """The last event that counts."""
     end: Event | None = None
     """The event by which it ended."""
     purpose: str | None = None
@@ -126,7 +128,8 @@ def past_of(
         known = {key: placed for key, placed in again.placed.items() if key.seq <= found.head.seq}
         records = again._replace(placed=known)
     history = events_of(session_id, records, source)
-    past = Past(session_id, bool(history), MemoryRows(), StoredContents(blobs), 0, end_of(history))
+    last = history[-1] if history else None
+    past = Past(session_id, last is not None, MemoryRows(), StoredContents(blobs), 0, last, end_of(history))
     own = (event for event in history if event.session_id == session_id and is_fork(event))
     past.purpose = next((event.body["purpose"] for event in own), None)
     _fold(past, history)
@@ -143,7 +146,8 @@ def _going_on(
     found = source.decided(session_id, records.standing.tip)
     if found is None:
         return None
-    past = Past(session_id, True, found.rows, StoredContents(blobs, found.contents), found.folded)
+    last = behind[-1] if behind else records.standing.tip
+    past = Past(session_id, True, found.rows, StoredContents(blobs, found.contents), found.folded, last)
     _fold(past, behind)
     head = past.rows.head_row
     return None if head is None or head.status == "ENDED" else past

@@ -13,7 +13,7 @@ from dalsegno.errors import DalsegnoError, SessionSuperseded
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
-from dalsegno.harness.past import end_of, history
+from dalsegno.harness.past import Past, read_past
 from dalsegno.harness.performing import Ports, Unfinished
 from dalsegno.harness.sessions import After, begin, resume, session_of
 from dalsegno.log.history import SessionSource
@@ -71,10 +71,10 @@ class SubSessions:
         """Raises ToolFailed where there is no such workflow here, Unfinished where it stopped before its end, or where
         another process took the child over: that one brings it to its end."""
         since = self._publisher.high(child)
-        events = history(self._publisher, child, self._source)
-        if end_of(events) is None:
+        past = read_past(self._publisher, child, self._source)
+        if past.end is None:
             try:
-                conductor = self._opened(child, workflow, goal, known=bool(events), since=since)
+                conductor = self._opened(child, workflow, goal, known=past.known, since=since)
                 with session_of(conductor):
                     stopped = self._live(conductor, self.ports, Mailbox(self._inbox, child)).run()
             except SessionSuperseded as error:  # the caller's own writer is another matter
@@ -82,8 +82,8 @@ class SubSessions:
                 raise Unfinished from error
             if stopped.why != "ENDED":
                 raise Unfinished
-            events = history(self._publisher, child, self._source)
-        return _ended(child, call_id, events)
+            past = read_past(self._publisher, child, self._source)
+        return _ended(call_id, past)
 
     def _opened(self, child: str, workflow: str, goal: bytes, *, known: bool, since: Offset) -> Conductor:
         documents = self._workflows.get(workflow, ())
@@ -117,15 +117,16 @@ def cancel_below(rows: MemoryRows, session_id: str, inbox: Inbox) -> list[str]:
     return below
 
 
-def _ended(child: str, call_id: str, events: Sequence[Event]) -> SubSessionEnded:
-    end = end_of(events)
+def _ended(call_id: str, past: Past) -> SubSessionEnded:
+    end, last = past.end, past.last
     assert end is not None, "its loop said so"
+    assert last is not None
     outcomes: dict[str, SubSessionOutcome] = {"SessionFailed": "FAILED", "SessionCancelled": "CANCELLED"}
     result = end.body.get("result")
     return SubSessionEnded(
-        child_session=child,
+        child_session=past.session_id,
         tool_call_id=call_id,
         outcome=outcomes.get(end.type) or end.body["outcome"],
-        child_final_hash=events[-1].hash,
+        child_final_hash=last.hash,
         result=None if result is None else Blob(**result),
     )
