@@ -301,9 +301,12 @@ class Scene:
         return self.tell(events.TimerFired(timer=timer))
 
     def recover(self, resolve: Any = None) -> list[str]:
-        """A crash, and a writer that takes over with rows folded from the log alone."""
+        """A crash, and a writer that takes over with rows folded from the log alone; ``resolve`` None: as the harness
+        resolves what is open."""
         tip = self.events[-1]
         ops = self.recorder.ops
+        known = resolutions(folded(self.events)[0])
+        resolve = resolve or (lambda open_: known.get((open_.kind, open_.id)) or default_resolution(open_))
         event = events.SessionRecovered(
             last_good=Ref(seq=tip.seq, hash=tip.hash), crashed_instance="lab", in_flight=in_flight(ops, resolve)
         )

@@ -75,6 +75,13 @@ def test_lists_of_a_row_end_at_their_limit_and_begin_again_with_the_next_stage()
     assert (rows.head_row.requests, rows.head_row.validations, rows.family("validation")) == ([], [], {})
 
 
+def test_a_decision_without_a_subject_is_about_the_call_without_an_id() -> None:
+    builder = SessionBuilder("s", profile="OBSERVED").begin()
+    builder.append("ToolCallRequested", tool_call_id="", name="look")
+    builder.append("PolicyEvaluated", decision_id="d", subject="TOOL_CALL", subject_id=None, decision="DENY")
+    assert folded(builder).family("call")[""].decision == "DENY"
+
+
 def test_sums_of_absurd_amounts_can_be_kept() -> None:
     most = 2**63 - 1
     builder = SessionBuilder("s").begin()

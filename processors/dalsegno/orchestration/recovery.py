@@ -17,7 +17,6 @@ from dalsegno.projections.decider.table import MemoryRows
 
 _OPEN: Final = (("INFERENCE", INFERENCE), ("VALIDATION", VALIDATION), ("COMPRESSION", COMPRESSION))
 _OPEN_CALLS: Final = frozenset({"REQUESTED", "AUTHORIZED", "STARTED", "UNRESOLVED"})
-_MAY_HAVE_RUN: Final = frozenset({"STARTED", "UNRESOLVED"})
 
 
 def resolutions(rows: MemoryRows) -> dict[tuple[str, str], str]:
@@ -37,4 +36,6 @@ def resolutions(rows: MemoryRows) -> dict[tuple[str, str], str]:
 
 
 def _of_call(call: CallState) -> str:
-    return "UNKNOWN_OUTCOME" if call.phase in _MAY_HAVE_RUN and not call.safe else "RETRY"
+    """An unknown outcome that was recorded before stays one: whether it is tried again is decided, within its limit."""
+    unknown = call.phase == "UNRESOLVED" or (call.phase == "STARTED" and not call.safe)
+    return "UNKNOWN_OUTCOME" if unknown else "RETRY"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dalsegno.orchestration.documents import Question, Retrieval
+from dalsegno.orchestration.documents import Question, Retrieval, StageLimits
 from decider_lab import Scene, check_counted, check_log, stage
 
 T1, T2 = "work.1/t1", "work.1/t2"
@@ -51,3 +51,22 @@ def test_a_recovery_in_the_midst_of_deciding_goes_on_deciding() -> None:
         assert scene.decisions[-survived or len(scene.decisions) :] == made[:survived]
         assert scene.recover() == made[survived:]
         check_log(scene)
+
+
+def test_a_crash_before_it_is_decided_whether_a_call_is_tried_again_gives_it_no_attempt_more() -> None:
+    """That its outcome is unknown was recorded before: the recovery leaves it so, and the limit decides."""
+    limits = StageLimits(tool_attempts=1)
+    whole, crashed = Scene([stage(limits=limits)]), Scene([stage(limits=limits)])
+    for scene in (whole, crashed):
+        scene.answer("", ("look",))
+        scene.start(f"{T1}/c0")
+    made = whole.no_result(f"{T1}/c0", "UNKNOWN_OUTCOME")
+    assert made[0] == f"ToolRetryDecided {T1}/c0"
+    assert whole.body("ToolRetryDecided")["retry"] is False
+    crashed.drain = partial(crashed.drain, 0)  # type: ignore[method-assign]
+    crashed.no_result(f"{T1}/c0", "UNKNOWN_OUTCOME")
+    del crashed.drain
+    assert crashed.recover() == made
+    [open_] = crashed.body("SessionRecovered")["in_flight"]
+    assert (open_["id"], open_["resolution"]) == (f"{T1}/c0", "UNKNOWN_OUTCOME")
+    check_log(crashed)

@@ -63,7 +63,8 @@ def _evaluated(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
     if body["subject"] == "TRANSITION":
         _guard_evaluated(rows, head, body)
         return
-    call = rows.get((CALL, bounded(body["subject_id"] or "")))
+    id = bounded(body["subject_id"] or "")
+    call = rows.get((CALL, id))
     if call is None:
         return
     call.decision_id, call.decision = bounded(body["decision_id"]), body["decision"]
@@ -79,7 +80,7 @@ def _evaluated(rows: DeciderRows, head: Head, event: Event, keep: Keep) -> None:
         call.ttl_ms, call.on_expiry = duty["ttl_ms"], duty["on_expiry"]
     if call.answer == "MODIFIED":
         call.answer = "GRANTED"
-    rows.put((CALL, bounded(body["subject_id"])), call)
+    rows.put((CALL, id), call)
 
 
 def _guard_evaluated(rows: DeciderRows, head: Head, body: Mapping[str, Any]) -> None:
