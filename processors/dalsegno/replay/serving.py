@@ -131,10 +131,13 @@ class Recording:
         found = cls()
         effects = Effects()
         asked: dict[str, tuple[str, str]] = {}
+        started: set[tuple[str, int]] = set()
         last: Event | None = None
         pinning = False
         for event in before:
             found._learn(event, asked, found.effects)
+            if event.type == "ToolCallStarted" and event.stub is None:
+                started.add(_attempt(event))
             pinning = is_fork(event)
         effects.add_all(found.effects)
         for event in behind:
@@ -143,7 +146,11 @@ class Recording:
             found.forks_pins += pinning
             if event.stub is None:
                 found.places.record(event)
-                if event.type in UNSOLICITED or event.type in FACT:
+                if event.type == "ToolCallStarted":
+                    started.add(_attempt(event))
+                # That a call is given up before it is begun is no fact of the world: a run does so by itself.
+                given_up = event.type == "ToolCallFailed" and _attempt(event) not in started
+                if (event.type in UNSOLICITED or event.type in FACT) and not given_up:
                     found.queue.append(event)
             last = event
         found.unended = last is not None and STATUS_AFTER.get(last.type) not in ENDED
@@ -286,6 +293,10 @@ class Recording:
     def is_over(self) -> bool:
         """Whether the session was recorded no further than it has been served."""
         return self.unended and not self.left_over
+
+
+def _attempt(event: Event) -> tuple[str, int]:
+    return event.body["tool_call_id"], event.body["attempt"]
 
 
 def _open_calls(rows: MemoryRows, keys: dict[str, CallKey]) -> dict[tuple[str, bytes], list[str]]:

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from dalsegno.errors import NotReconstructable
+from dalsegno.harness import facts
 from dalsegno.model.records import Event
-from dalsegno.orchestration.documents import PolicyRule, Prompts
-from dalsegno.orchestration.ports import Answer, AnsweredCall, Request
+from dalsegno.orchestration.documents import Obligation, PolicyRule, Prompts, StageLimits
+from dalsegno.orchestration.ports import Answer, AnsweredCall, Request, ToolFailed
 from dalsegno.replay.compared import compare_run
 from dalsegno.replay.serving import EXACT, INEXACT, RESULTS, Recording
 from dalsegno.replay.strategy import Strategy
@@ -54,6 +55,25 @@ def test_two_equal_calls_of_one_turn_each_get_a_result_of_their_own() -> None:
     results = {e.body["tool_call_id"]: e.body["result"]["inline"] for e in run.events if e.type in RESULTS}
     assert results == {"work.1/t1/c0": b"first", "work.1/t1/c1": b"second"}
     assert run.counts.inexact == 0
+
+
+def test_a_call_that_was_given_up_before_it_began_is_no_result_for_a_later_one() -> None:
+    """The turn ends early, and its authorised call is called off by the run itself; the same call later ran."""
+    found = Scene(
+        [stage(limits=StageLimits(attempts=2))],
+        policy=[PolicyRule(id="ask", decision="REQUIRE_APPROVAL", when='call.tool == "write"', approval=Obligation())],
+    )
+    found.answer("", ("look", {"what": "a"}), ("write", {"n": 1}))
+    found.deny("work.1/t1/c1/a1", "ABORT_TURN")
+    called_off = ToolFailed("CANCELLED", "its turn ends early", not_started=True)
+    found.tell(facts.tool_failed("work.1/t1/c0", 1, called_off))
+    found.begin_stage()
+    found.answer("", ("look", {"what": "a"}), to="work.2/t1/i")
+    found.run("work.2/t1/c0", "seen")
+    found.answer("done", to="work.2/t2/i")
+    run = again(found.events)
+    assert (run.ended, list(run.left_over), run.counts.inexact) == (True, [], 0)
+    assert compare_run(found.events, run.events).divergences == []
 
 
 # --- changed ----------------------------------------------------------------------------------------------------------
