@@ -161,9 +161,10 @@ def listed(
             for id_, row in rows_of(each).items()
             if everything or row.status == "OPEN"
         ]
-        tried = set() if session is not None or everything else {
-            each.session_id for each in {each.session_id: each for each, _, _ in rows}.values() if is_trial(each)
-        }  # fmt: skip
+        tried: set[str] = set()
+        if session is None and not everything:
+            asking = {each.session_id: each for each, _, _ in rows}
+            tried = {name for name, each in asking.items() if is_trial(reader, each)}
         rows = [(each, id_, row) for each, id_, row in rows if each.session_id not in tried]
         waiting = _waiting(ctx, {each.session_id for each, _, row in rows if row.status == "OPEN"})
         table = [shown(each, id_, row, waiting.get((each.session_id, id_))) for each, id_, row in rows]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,9 @@ from dalsegno.errors import Conflict, NotFound, PlanStale
 from dalsegno.harness.clock import SystemClock
 from dalsegno.log.service_records import write_records
 from dalsegno.log.topics import EVENTS, topic_name
-from dalsegno.model.history import FORK_SEQ, is_fork
 from dalsegno.projections.rows import SessionRow
 from dalsegno.readers.datasets.choosing import chosen
-from dalsegno.readers.lineage import counting_events
+from dalsegno.readers.lineage import counting_events, is_trial
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.sessions import SESSIONS, Found
 from dalsegno.replay.execute import new_replay_id
@@ -48,8 +46,6 @@ from dalsegno.storage.blobs import Blobs
 _COLUMNS = ("number", "session", "state", "events", "inferences", "tokens_in", "tokens_out", "cost_usd_micros",
             "tool_results", "compared", "diverged")  # fmt: skip
 _SHORT = _COLUMNS[1:2] + _COLUMNS[3:9]
-_EXPERIMENTS = frozenset({"WHAT_IF", "DATASET", "DEBUG"})
-"""Purposes of forks that are no work of their own: they try out what else a session could have come to."""
 _FILES = ("approvals_from", "policy", "workflow_file")
 
 
@@ -58,7 +54,7 @@ def fitting(reader: LocalReader, given: Chosen) -> Iterator[Found]:
     they are named, or each what-if would add to what the next one is about."""
     left_out = 0
     for each in chosen(reader, given.wanted):
-        if not given.sessions and not given.with_forks and _is_experiment(reader, each):
+        if not given.sessions and not given.with_forks and is_trial(reader, each):
             left_out += 1
             continue
         if each.row.held_reason is not None:
@@ -67,14 +63,6 @@ def fitting(reader: LocalReader, given: Chosen) -> Iterator[Found]:
             yield each
     if left_out:
         note(f"{left_out} forks for what-if, data sets or debugging are left out; to take them too: --forks")
-
-
-def _is_experiment(reader: LocalReader, found: Found) -> bool:
-    if found.row.relation != "FORK":
-        return False
-    reads, session_id = found.view.reads, found.session_id
-    first = islice(reader.reading_on(lambda done: reads.path(session_id, after=done)), FORK_SEQ)
-    return any(is_fork(event) and event.body["purpose"] in _EXPERIMENTS for event in first)
 
 
 def no_session() -> NotFound:

@@ -22,17 +22,18 @@ class Ancestor(NamedTuple):
 
 def ancestors(found: Found) -> list[Ancestor]:
     """What a fork goes on from, the parent first; [] for a session that is none."""
-    if found.row.forked_from is None:
+    if found.row.relation != "FORK":
         return []
     return [Ancestor(*place) for place in found.view.reads.ancestors(found.session_id)]
 
 
-def is_trial(found: Found) -> bool:
+def is_trial(reader: LocalReader, found: Found) -> bool:
     """Whether it is a fork in which something is tried (``TRIALS``), as replays write them. Of a fork one event is
     read."""
     if found.row.forked_from is None:
         return False
-    forked = next(found.view.reads.path(found.session_id, after=FORK_SEQ - 1, limit=1), None)
+    path = found.view.reads.path
+    forked = reader.reading(lambda: next(path(found.session_id, after=FORK_SEQ - 1, limit=1), None))
     return forked is not None and is_fork(forked) and forked.body["purpose"] in TRIALS
 
 
