@@ -7,29 +7,27 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from dalsegno.cli.common import lines_of, open_reader, who
+from dalsegno.cli.common import content_of, who
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.inbox_sending import (
     asked_in,
-    check_in_time,
-    is_overdue,
+    json_blob,
+    known_state,
     listed,
-    open_question,
+    question_in_time,
     rows_by_id,
     send_and_wait,
-    session_here,
     wait_option,
 )
 from dalsegno.cli.output import dumps
 from dalsegno.cli.times import moment
 from dalsegno.errors import Usage
 from dalsegno.log.json_values import strict_json
-from dalsegno.model.events import ApprovalDenied, ApprovalGranted, Blob
+from dalsegno.model.events import ApprovalDenied, ApprovalGranted
 from dalsegno.model.records import Actor, Event
 from dalsegno.projections.rows import ApprovalRow
 from dalsegno.readers.sessions import Found
-from dalsegno.storage.blobs import blob
 
 _APPROVALS = "approvals"
 _COLUMNS = (
@@ -101,7 +99,13 @@ def grant(
 
     Without APPROVAL: the one that the session waits for, if it waits for one alone.
     """
-    modified = None if arguments is None else _json_of(arguments)
+    modified = (
+        None
+        if arguments is None
+        else json_blob(
+            content_of(arguments), f"--arguments {arguments}", wanted="the arguments as JSON", todo="correct it"
+        )
+    )
     approval, row, actor = _question(ctx, session, approval, name)
     event = ApprovalGranted(
         approval_id=approval,
@@ -141,10 +145,7 @@ def _question(ctx: Context, session: str, approval: str | None, name: str | None
     """The open approval that is meant, and who answers. Raises Usage where that one was not asked, Conflict where it is
     too late."""
     actor = Actor("USER", name or who())
-    with open_reader(ctx) as reader:
-        found = session_here(reader, session)
-        approval, row = open_question(rows_by_id(found, _APPROVALS), approval, session, "approval")
-        check_in_time(found, "approval", approval, row)
+    approval, row = question_in_time(ctx, session, approval, _APPROVALS, "approval")
     if row.addressed_to and not row.addressed_to_more and actor.id not in row.addressed_to:
         raise Usage(
             f"approval {approval} is addressed to {', '.join(row.addressed_to)}; you are {actor.id}",
@@ -152,18 +153,6 @@ def _question(ctx: Context, session: str, approval: str | None, name: str | None
             todo="say who you are with --as, if you are one of them",
         )
     return approval, row, actor
-
-
-def _json_of(file: str) -> Blob:
-    with lines_of(file) as lines:
-        content = b"".join(lines)
-    try:
-        strict_json(content)
-    except ValueError as error:
-        raise Usage(
-            f"--arguments {file}: no JSON: {error}", wanted="the arguments as JSON", todo="correct it"
-        ) from None
-    return blob(content, "application/json")
 
 
 class _Seen(NamedTuple):
@@ -196,12 +185,11 @@ def _cut(text: str) -> str:
 def _shown(found: Found, approval_id: str, row: ApprovalRow, state: str | None) -> dict[str, Any]:
     asked = asked_in(found, row.requested_seq) if row.status == "OPEN" else None
     seen = _seen(found, row, asked)
-    known = "overdue" if is_overdue(row, asked) else row.status.lower()
     return {
         "session": found.session_id,
         "approval": approval_id,
         "seq": row.requested_seq or None,
-        "state": state or known,
+        "state": state or known_state(row, asked),
         **seen._asdict(),
         "subject": row.subject,
         "subject_id": row.subject_id,

@@ -121,6 +121,12 @@ def lines_of(file: str) -> Iterator[Iterator[bytes]]:
         yield _told(opened, file)
 
 
+def content_of(file: str) -> bytes:
+    """All of it. Raises as ``lines_of``."""
+    with lines_of(file) as lines:
+        return b"".join(lines)
+
+
 def _told(lines: BinaryIO, file: str) -> Iterator[bytes]:
     try:
         yield from lines

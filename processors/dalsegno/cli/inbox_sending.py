@@ -19,11 +19,12 @@ from dalsegno.errors import CommandRefused, Conflict, NotFound, Unavailable, Usa
 from dalsegno.log.codec import place
 from dalsegno.log.follow import Follower
 from dalsegno.log.inbox import Inbox
+from dalsegno.log.json_values import strict_json
 from dalsegno.log.record import LogRecord
 from dalsegno.log.schema_set import SchemaSet
 from dalsegno.log.topics import EVENTS, topic_name
 from dalsegno.log.transport import KafkaTransport
-from dalsegno.model.events import NewEvent
+from dalsegno.model.events import Blob, NewEvent
 from dalsegno.model.ids import partition_of
 from dalsegno.model.inbox import NOTE_REFUSED, NOTE_REPEAT, Command, command_of, subject_of
 from dalsegno.model.records import Actor, Event
@@ -32,7 +33,7 @@ from dalsegno.readers.lineage import is_trial
 from dalsegno.readers.local import LocalReader
 from dalsegno.readers.rows import session_rows
 from dalsegno.readers.sessions import SESSIONS, Found, list_sessions
-from dalsegno.storage.blobs import Blobs
+from dalsegno.storage.blobs import Blobs, blob
 
 POLL_SECONDS = 0.5
 
@@ -110,7 +111,7 @@ def is_overdue(row: ApprovalRow | InputRow, asked: Event | None) -> bool:
     return now() > recorded_at + row.ttl_ms * 1000
 
 
-def check_in_time(found: Found, what: str, id_: str, row: ApprovalRow | InputRow) -> None:
+def _check_in_time(found: Found, what: str, id_: str, row: ApprovalRow | InputRow) -> None:
     """Raises Conflict where an answer would come too late."""
     if is_overdue(row, asked_in(found, row.requested_seq)):
         raise Conflict(
@@ -118,6 +119,31 @@ def check_in_time(found: Found, what: str, id_: str, row: ApprovalRow | InputRow
             wanted=f"an open {what} whose time is not over",
             todo=f"nothing was sent; {_goes_on(found.session_id)}, and does what is to be done without an answer",
         )
+
+
+def question_in_time(ctx: Context, session: str, id_: str | None, projection: str, what: str) -> tuple[str, Any]:
+    """The id and the row of the question that is answered: see ``open_question``. Raises Conflict, too,
+    where an answer would come too late."""
+    with open_reader(ctx) as reader:
+        found = session_here(reader, session)
+        id_, row = open_question(rows_by_id(found, projection), id_, session, what)
+        _check_in_time(found, what, id_, row)
+    return id_, row
+
+
+def known_state(row: ApprovalRow | InputRow, asked: Event | None) -> str:
+    """Where a question stands, as far as the log says it."""
+    return "overdue" if is_overdue(row, asked) else row.status.lower()
+
+
+def json_blob(given: str | bytes, option: str, *, wanted: str, todo: str) -> Blob:
+    """Raises Usage where it is no JSON, which a text that is no UTF-8 is neither."""
+    try:
+        content = given.encode() if isinstance(given, str) else given
+        strict_json(content)
+    except ValueError as error:
+        raise Usage(f"{option}: no JSON: {error}", wanted=wanted, todo=todo) from None
+    return blob(content, "application/json")
 
 
 def now() -> int:

@@ -7,23 +7,21 @@ from typing import Any
 
 import click
 
-from dalsegno.cli.common import open_reader, who
+from dalsegno.cli.common import who
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
 from dalsegno.cli.inbox_sending import (
     asked_in,
-    check_in_time,
-    is_overdue,
+    json_blob,
+    known_state,
     listed,
-    open_question,
+    question_in_time,
     rows_by_id,
     send_and_wait,
-    session_here,
     wait_option,
 )
 from dalsegno.cli.times import moment
 from dalsegno.errors import Usage
-from dalsegno.log.json_values import strict_json
 from dalsegno.model.events import InputProvided
 from dalsegno.model.records import Actor
 from dalsegno.projections.rows import InputRow
@@ -83,32 +81,24 @@ def answer(
         raise Usage(
             "no answer, or more than one", wanted="exactly one of --text, --json and --decline", todo="give one"
         )
-    content = None if decline else blob(text) if text is not None else _as_json(str(json_))
-    with open_reader(ctx) as reader:
-        found = session_here(reader, session)
-        request, row = open_question(rows_by_id(found, _INPUTS), request, session, "input")
-        check_in_time(found, "input", request, row)
+    content = None
+    if text is not None:
+        content = blob(text)
+    elif json_ is not None:
+        content = json_blob(json_, "--json", wanted="a JSON value", todo="correct it, or use --text")
+    request, _ = question_in_time(ctx, session, request, _INPUTS, "input")
     event = InputProvided(request_id=request, outcome="DECLINED" if decline else "ACCEPTED", content=content)
     shown = {"request": request, "answer": event.outcome.lower()}
     send_and_wait(ctx, session, event, Actor("USER", name or who()), shown, wait_seconds)
 
 
-def _as_json(text: str) -> Any:
-    try:
-        strict_json(text.encode())
-    except ValueError as error:
-        raise Usage(f"--json: no JSON: {error}", wanted="a JSON value", todo="correct it, or use --text") from None
-    return blob(text, "application/json")
-
-
 def _shown(found: Found, request_id: str, row: InputRow, state: str | None) -> dict[str, Any]:
     waits = row.status == "OPEN" and row.ttl_ms is not None
     asked = asked_in(found, row.requested_seq) if waits else None
-    known = "overdue" if is_overdue(row, asked) else row.status.lower()
     return {
         "session": found.session_id,
         "request": request_id,
-        "state": state or known,
+        "state": state or known_state(row, asked),
         "prompt": row.prompt,
         "requested_at": moment(row.requested_at),
         "ttl_ms": row.ttl_ms,

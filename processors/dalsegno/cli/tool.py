@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import click
 
-from dalsegno.cli.common import lines_of, open_reader, who
+from dalsegno.cli.common import content_of, open_reader, who
 from dalsegno.cli.completion import complete_session
 from dalsegno.cli.context import Context, pass_context
-from dalsegno.cli.inbox_sending import listed, open_question, rows_by_id, send_and_wait, session_here, wait_option
+from dalsegno.cli.inbox_sending import (
+    asked_in,
+    listed,
+    now,
+    open_question,
+    rows_by_id,
+    send_and_wait,
+    session_here,
+    wait_option,
+)
 from dalsegno.cli.times import moment
 from dalsegno.errors import Usage
 from dalsegno.model.events import Blob, ToolReceiptRecorded
@@ -113,28 +121,23 @@ def receipt(
         )
     if did_not_run and status == "ok":
         raise Usage("--did-not-run with --status ok", wanted="one of them", todo="leave one out")
-    result = _result(_content(file)) if file is not None else blob(DID_NOT_RUN if did_not_run else text)
+    result = _result(content_of(file)) if file is not None else blob(DID_NOT_RUN if did_not_run else text)
     with open_reader(ctx) as reader:
         calls = _calls(session_here(reader, session))
     call, found = open_question(calls, call, session, "tool call", "tool")
-    now = time.time_ns() // 1000
+    ended_at = now()
     event = ToolReceiptRecorded(
         tool_call_id=call,
         attempt=found.op.attempt,
         status="ERROR" if did_not_run or status == "error" else "OK",
         receipt_id=receipt_id or f"{call}/r{found.op.attempt}",
-        started_at=found.row.started_at or now,
-        ended_at=now,
+        started_at=found.row.started_at or ended_at,
+        ended_at=ended_at,
         result_digest=result.digest,
         result=result,
     )
     shown = {"call": call, "answer": event.status.lower()}
     send_and_wait(ctx, session, event, Actor("USER", name or who()), shown, wait_seconds)
-
-
-def _content(file: str) -> bytes:
-    with lines_of(file) as lines:
-        return b"".join(lines)
 
 
 def _result(content: bytes) -> Blob:
@@ -165,8 +168,8 @@ def _shown(found: Found, call_id: str, call: Call, state: str | None) -> dict[st
 
 def _arguments(found: Found, row: ToolCallRow) -> str | None:
     """How they begin, as the call was asked for; None where it ran with others, or they do not stand in the event."""
-    asked = next(found.view.reads.path(found.session_id, after=row.requested_seq - 1, limit=1), None)
-    if row.requested_seq == 0 or asked is None or asked.type != "ToolCallRequested" or asked.stub is not None:
+    asked = asked_in(found, row.requested_seq)
+    if asked is None or asked.type != "ToolCallRequested":
         return None
     content = (asked.body["arguments"] or {}).get("inline")
     wanted = row.effective_arguments_digest or row.arguments_digest

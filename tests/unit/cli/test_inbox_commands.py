@@ -233,6 +233,8 @@ def test_other_arguments_must_be_json(house: House, say: Say, log: MemoryLog, tm
     bad.write_text("{x")
     good.write_text('{"path": "b"}')
     assert "no JSON" in say("approval", "grant", "s-1", "--arguments", str(bad), code=2)[1]
+    for nonsense in ("{", "\udc80"):
+        assert "--json: no JSON" in say("input", "answer", "s-1", "--json", nonsense, code=2)[1]
     say("approval", "grant", "s-1", "--arguments", str(good))
     assert one(log).modified_arguments.inline == b'{"path": "b"}'
     assert one(log).arguments_digest == digest_of(FIRST)
