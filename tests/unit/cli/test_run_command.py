@@ -21,7 +21,7 @@ from dalsegno.model.records import Event
 from dalsegno.orchestration.documents import PolicyRule, Question
 from dalsegno.settings import Settings
 from dalsegno.storage.blobs import Blobs
-from dalsegno.testing.in_memory import memory_publisher
+from dalsegno.testing.in_memory import MemoryPublisher, memory_publisher
 from session_lab import SESSION, Killed, World, stage
 
 ASK = PolicyRule(id="ask", decision="REQUIRE_APPROVAL", when='call.tool == "pay"')
@@ -128,9 +128,12 @@ def test_a_wrong_workflow_is_refused_before_any_broker_is_asked(
     assert not (tmp_path / "data").exists()
 
 
-def test_what_tools_print_is_not_among_the_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+PORTS = ("--tools", "tools.py", "--provider", "scripted:s.yaml")
+
+
+@pytest.fixture
+def loud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryPublisher:
+    """The folder of a workflow whose tool prints, and the log of its sessions."""
     monkeypatch.chdir(tmp_path)
     Path("w.yaml").write_text(PRINTING_WORKFLOW)
     Path("s.yaml").write_text("[{calls: [{name: loud}]}, {text: done}]")
@@ -138,8 +141,12 @@ def test_what_tools_print_is_not_among_the_data(
     publisher = memory_publisher()
     monkeypatch.setattr(running, "_publisher", lambda _: nullcontext(publisher))
     monkeypatch.setattr(running, "shard_source", lambda _: None)
-    given = ("--session", "s-1", "--tools", "tools.py", "--provider", "scripted:s.yaml")
-    assert run(["-o", "json", "run", "w.yaml", "--goal", "g", *given]) == 0
+    return publisher
+
+
+@pytest.mark.usefixtures("loud")
+def test_what_tools_print_is_not_among_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["-o", "json", "run", "w.yaml", "--goal", "g", "--session", "s-1", *PORTS]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["result"] == "done"
     assert "printed at the beginning" in err
@@ -147,29 +154,21 @@ def test_what_tools_print_is_not_among_the_data(
 
 
 def test_a_fork_in_which_something_is_tried_runs_no_tool_unless_it_is_to_act(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    loud: MemoryPublisher, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("w.yaml").write_text(PRINTING_WORKFLOW)
-    Path("s.yaml").write_text("[{calls: [{name: loud}]}, {text: done}]")
-    Path("tools.py").write_text(PRINTING_TOOLS)
-    publisher = memory_publisher()
-    monkeypatch.setattr(running, "_publisher", lambda _: nullcontext(publisher))
-    monkeypatch.setattr(running, "shard_source", lambda _: None)
-    ports = ("--tools", "tools.py", "--provider", "scripted:s.yaml")
-    assert run(["run", "w.yaml", "--goal", "g", "--session", "s-1", *ports]) == 0
+    assert run(["run", "w.yaml", "--goal", "g", "--session", "s-1", *PORTS]) == 0
     for suffix, command in (
         ("a", ["session", "resume", "s-1~a"]),
         ("b", ["run", "w.yaml", "--goal", "g", "--session", "s-1~b"]),
     ):
-        first = next(event.seq for event in publisher.events("s-1") if event.type == "TurnStarted")
-        publisher.fork("s-1", first, purpose="WHAT_IF", suffix=suffix).close()
+        first = next(event.seq for event in loud.events("s-1") if event.type == "TurnStarted")
+        loud.fork("s-1", first, purpose="WHAT_IF", suffix=suffix).close()
         capsys.readouterr()
-        assert run([*command, *ports]) == Conflict.exit_code
+        assert run([*command, *PORTS]) == Conflict.exit_code
         err = capsys.readouterr().err
         assert f"session s-1~{suffix} is a fork for WHAT_IF" in err
         assert "printed by a call" not in err
-        assert run([*command, *ports, "--act-in-fork"]) == 0
+        assert run([*command, *PORTS, "--act-in-fork"]) == 0
         assert "printed by a call" in capsys.readouterr().err
 
 

@@ -12,6 +12,11 @@ BROKEN = 'labels.nowhere == "x"'
 IN = Transition(id="in", to="plan")
 
 
+def behind_plan(*ways: Transition) -> Scene:
+    """Where the workflow goes when the stage ``plan`` has ended."""
+    return Scene([stage("plan"), stage("work")], transitions=[IN, *ways])
+
+
 def guard_errors(scene: Scene) -> list[dict[str, object]]:
     found = [event.body for event in scene.events if event.type == "PolicyEvaluated"]
     return [body for body in found if body["subject"] == "TRANSITION"]
@@ -39,11 +44,10 @@ def test_a_guard_that_cannot_be_evaluated_is_recorded_and_the_next_way_is_looked
 
 def test_guards_behind_the_one_that_holds_are_not_looked_at() -> None:
     ways = [
-        IN,
         Transition(id="holds", source="plan", to="work", when='stage.output == "done"'),
         Transition(id="broken", source="plan", to="work", when=BROKEN),
     ]
-    scene = Scene([stage("plan"), stage("work")], transitions=ways)
+    scene = behind_plan(*ways)
     scene.answer("done")
     assert guard_errors(scene) == []
     check_log(scene)
@@ -51,11 +55,10 @@ def test_guards_behind_the_one_that_holds_are_not_looked_at() -> None:
 
 def test_where_no_way_is_left_the_errors_stand_before_the_end() -> None:
     ways = [
-        IN,
         Transition(id="first", source="plan", to="work", when=BROKEN),
         Transition(id="second", source="plan", to="work", when="stage.verdicts[3].verdict == 'PASS'"),
     ]
-    scene = Scene([stage("plan"), stage("work")], transitions=ways)
+    scene = behind_plan(*ways)
     said = scene.answer("done")[2:]
     assert said == ["PolicyEvaluated plan.1/g.first", "PolicyEvaluated plan.1/g.second", "SessionCompleted"]
     check_log(scene)
@@ -63,11 +66,10 @@ def test_where_no_way_is_left_the_errors_stand_before_the_end() -> None:
 
 def test_a_failed_attempt_that_leads_back_looks_at_the_same_guards_under_other_ids() -> None:
     ways = [
-        IN,
         Transition(id="broken", source="plan", to="work", when=BROKEN),
         Transition(id="mend", source="plan", to="plan", when='stage.status == "FAILED" && stage.attempt < 2'),
     ]
-    scene = Scene([stage("plan"), stage("work")], transitions=ways)
+    scene = behind_plan(*ways)
     scene.no_answer(retryable=False)
     scene.begin_stage()
     scene.no_answer(retryable=False)
