@@ -109,6 +109,9 @@ class Recording:
     held_types: frozenset[str] = frozenset()
 
     calls: dict[str, CallKey] = field(default_factory=dict)
+    started: set[tuple[str, int]] = field(default_factory=set)
+    """Calls and their attempts that were begun."""
+
     request_digests: dict[tuple[str, int], bytes | None] = field(default_factory=dict)
     shown: dict[str, bytes | None] = field(default_factory=dict)
     """Of approvals: the digest of the arguments that were shown."""
@@ -131,13 +134,10 @@ class Recording:
         found = cls()
         effects = Effects()
         asked: dict[str, tuple[str, str]] = {}
-        started: set[tuple[str, int]] = set()
         last: Event | None = None
         pinning = False
         for event in before:
             found._learn(event, asked, found.effects)
-            if event.type == "ToolCallStarted" and event.stub is None:
-                started.add(_attempt(event))
             pinning = is_fork(event)
         effects.add_all(found.effects)
         for event in behind:
@@ -146,10 +146,8 @@ class Recording:
             found.forks_pins += pinning
             if event.stub is None:
                 found.places.record(event)
-                if event.type == "ToolCallStarted":
-                    started.add(_attempt(event))
                 # That a call is given up before it is begun is no fact of the world: a run does so by itself.
-                given_up = event.type == "ToolCallFailed" and _attempt(event) not in started
+                given_up = event.type == "ToolCallFailed" and _attempt(event) not in found.started
                 if (event.type in UNSOLICITED or event.type in FACT) and not given_up:
                     found.queue.append(event)
             last = event
@@ -161,7 +159,9 @@ class Recording:
             return
         body = event.body
         self.compressions.record(event)
-        if event.type == "ToolCallRequested":
+        if event.type == "ToolCallStarted":
+            self.started.add(_attempt(event))
+        elif event.type == "ToolCallRequested":
             asked[body["tool_call_id"]] = (body["name"], body["effect"])
         elif event.type == "ToolCallAuthorized":
             id = body["tool_call_id"]
@@ -178,10 +178,13 @@ class Recording:
     def hold(self, types: Collection[str], *, reuse: bool = False) -> None:
         """Serve no fact of these types, but with ``reuse`` what a model said for a compression to one of the same key.
         They are put aside, so that no look for the next fact goes through them."""
-        queue, self.queue, self.held_types = self.queue, [], self.held_types.union(types)
-        for event in queue:
+
+        def is_held(event: Event) -> bool:
             reused = reuse and event.type in ANSWERS and self.compressions.is_for_one(event.body["inference_id"])
-            (self.held if event.type in types and not reused else self.queue).append(event)
+            return event.type in types and not reused
+
+        self.held_types = self.held_types.union(types)
+        self.put_aside(is_held)
 
     def put_aside(self, which: Callable[[Event], bool]) -> None:
         """Serve no fact of which this is so."""
