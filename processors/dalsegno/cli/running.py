@@ -23,7 +23,7 @@ from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
 from dalsegno.harness.opening import Opened, Options, missing, open_documents, open_ports
-from dalsegno.harness.past import Past, StoredContents, read_past
+from dalsegno.harness.past import Past, StoredContents, outcome_of, read_past
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.sessions import begin, resume, session_of
 from dalsegno.harness.subsessions import SubSessions, cancel_below
@@ -228,7 +228,7 @@ def _ended_before(ctx: Context, past: Past, end: Event, publisher: Publisher) ->
 
 def _print_end(ctx: Context, end: Event, contents: Contents) -> int:
     """How a session ended, as data, and the exit code that says it."""
-    outcome = {"SessionFailed": "FAILED", "SessionCancelled": "CANCELLED"}.get(end.type) or end.body["outcome"]
+    outcome = outcome_of(end)
     result = end.body.get("result")
     content = None if result is None else result["inline"] or contents.get(result["digest"])
     emit(

@@ -182,6 +182,11 @@ def end_of(events: Sequence[Event]) -> Event | None:
     return next((event for event in reversed(events) if STATUS_AFTER.get(event.type) in ENDED), None)
 
 
+def outcome_of(end: Event) -> str:
+    """Of the event by which a session ended."""
+    return {"SessionFailed": "FAILED", "SessionCancelled": "CANCELLED"}.get(end.type) or str(end.body["outcome"])
+
+
 def configuration_in_log(events: Sequence[Event], blobs: Blobs | None) -> Configuration | None:
     """What a session pinned last of each kind; None where a kind is missing. Raises InvalidDocument, and
     NotReconstructable where a content is missing."""

@@ -13,7 +13,7 @@ from dalsegno.errors import DalsegnoError, SessionSuperseded
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.live import Live
 from dalsegno.harness.mailbox import Mailbox
-from dalsegno.harness.past import Past, read_past
+from dalsegno.harness.past import Past, outcome_of, read_past
 from dalsegno.harness.performing import Ports, Unfinished
 from dalsegno.harness.sessions import After, begin, resume, session_of
 from dalsegno.log.history import SessionSource
@@ -21,7 +21,6 @@ from dalsegno.log.inbox import Inbox
 from dalsegno.log.publisher import Publisher
 from dalsegno.model.events import Blob, CancelRequested, Label, Ref, SubSessionEnded
 from dalsegno.model.ids import Offset
-from dalsegno.model.payloads import SubSessionOutcome
 from dalsegno.model.records import Actor, Event
 from dalsegno.orchestration.configuration import PinnedDocument
 from dalsegno.orchestration.ports import ToolFailed
@@ -121,12 +120,11 @@ def _ended(call_id: str, past: Past) -> SubSessionEnded:
     end, last = past.end, past.last
     assert end is not None, "its loop said so"
     assert last is not None
-    outcomes: dict[str, SubSessionOutcome] = {"SessionFailed": "FAILED", "SessionCancelled": "CANCELLED"}
     result = end.body.get("result")
     return SubSessionEnded(
         child_session=past.session_id,
         tool_call_id=call_id,
-        outcome=outcomes.get(end.type) or end.body["outcome"],
+        outcome=outcome_of(end),  # type: ignore[arg-type]  # each is one of a sub-session's
         child_final_hash=last.hash,
         result=None if result is None else Blob(**result),
     )

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from dalsegno.harness.conductor import Conductor
 from dalsegno.harness.files import load
+from dalsegno.harness.past import end_of, outcome_of
 from dalsegno.harness.performing import Ports
 from dalsegno.harness.providers.scripted import Scripted, read_script
 from dalsegno.harness.sessions import build, start
@@ -104,15 +105,11 @@ def simulate(
     result = Runner(conductor, Recording(), strategy, ports, people=people).run()
     recorder = conductor.writer
     assert isinstance(recorder, Recorder)
-    return Simulation(recorder.events, _outcome(recorder.events[-1]), result.stopped)
+    end = end_of(recorder.events[-1:])
+    return Simulation(recorder.events, None if end is None else outcome_of(end), result.stopped)
 
 
 def _provider(script: Script) -> Provider:
     if isinstance(script, Path | str):
         return read_script(Path(script))
     return Scripted(script) if isinstance(script, list | tuple) else script  # type: ignore[return-value]
-
-
-def _outcome(last: Event) -> str | None:
-    ends = {"SessionFailed": "FAILED", "SessionCancelled": "CANCELLED"}
-    return last.body["outcome"] if last.type == "SessionCompleted" else ends.get(last.type)
