@@ -17,6 +17,7 @@ import msgspec
 
 from dalsegno.errors import Failed
 from dalsegno.harness.facts import JSON, content
+from dalsegno.harness.rule_files import read_rules
 from dalsegno.model.events import ApprovalDenied, ApprovalExpired, ApprovalGranted, InputProvided, NewEvent
 from dalsegno.orchestration.decider import World
 from dalsegno.projections.decider.rows import APPROVAL, CALL, REQUEST
@@ -117,16 +118,7 @@ def _to_question(rule: Rule, id: str) -> NewEvent:
 
 def read_people(path: Path) -> ScriptedPeople:
     """A YAML or JSON file: a list of rules. Raises Failed."""
-    try:
-        rules = msgspec.yaml.decode(path.read_bytes())
-        msgspec.json.encode(rules)  # what holds itself has no end
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        raise Failed(
-            f"{path} cannot be read as a script of people's answers: {error}",
-            wanted="a YAML or JSON file with a list of rules",
-            todo="name or correct the file",
-            file=str(path),
-        ) from error
+    rules = read_rules(path, "people's answers")
     if not isinstance(rules, list):
         raise _not_rules(str(path), f"a {type(rules).__name__}")
     return ScriptedPeople(rules, where=str(path))

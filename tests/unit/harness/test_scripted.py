@@ -136,7 +136,7 @@ def test_a_wrong_script_is_refused_naming_the_rule(settings: dict[str, Any], say
         open_provider("scripted", settings)
 
 
-@pytest.mark.parametrize("text", ["a: [", "text: x", ""])
+@pytest.mark.parametrize("text", ["a: [", "text: x", "", "&a [*a]", "[{calls: [{name: a, arguments: {yes: 1}}]}]"])
 def test_a_file_that_is_no_list_of_rules_is_refused_by_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "answers.yaml"
     path.write_text(text)

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from dalsegno.errors import Failed, InvalidEvent
+from dalsegno.harness.rule_files import read_rules
 from dalsegno.model.events import Usage
 from dalsegno.orchestration.ports import Answer, AnsweredCall, InferenceError, Request
 
@@ -122,15 +123,7 @@ class Scripted:
 
 def read_script(path: Path) -> Scripted:
     """A YAML or JSON file: a list of rules. Raises Failed."""
-    try:
-        rules = msgspec.yaml.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise Failed(
-            f"{path} cannot be read as a script of answers: {error}",
-            wanted="a YAML or JSON file with a list of rules",
-            todo="name or correct the file",
-            file=str(path),
-        ) from error
+    rules = read_rules(path, "answers")
     if not isinstance(rules, list):
         raise _not_rules(str(path), f"a {type(rules).__name__}")
     return Scripted(rules, where=str(path))
